@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace varve::chunkstore {
+
+struct ObjectInfo {
+  uint64_t size = 0;         ///< Bytes.
+  int64_t modified_s = 0;    ///< By the store's clock, seconds since 1970.
+};
+
+/// An object being written in pieces; nothing is visible in the store before publish().
+/// Destroying it unpublished leaves nothing behind. Loop-local.
+class ObjectWriter {
+ public:
+  virtual ~ObjectWriter() = default;
+  virtual Status write(ByteView bytes) = 0;
+  /// Makes the object durable and visible as `key`. An object that exists already under `key` is
+  /// kept and this one dropped (keys written this way are hashes of their content).
+  virtual Status publish(std::string_view key) = 0;
+};
+
+/// A store of objects under keys like `packs/ab/ab12…` (varve-store(5)). Content from a store is
+/// not trusted by anyone who reads it. Thread-safe.
+///
+/// Errors: kNotFound (no such object), kTimedOut, kUnavailable (may pass), kPermission, kNoSpace.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  /// The URL that opened it, without credentials.
+  virtual const std::string& url() const = 0;
+
+  /// Fills `to` from `offset`. kCorruption when the object ends before that.
+  virtual Status get_range(std::string_view key, uint64_t offset, MutableByteView to,
+                           Deadline deadline) = 0;
+  /// The whole object; kCorruption when it is larger than `bytes_max`.
+  virtual Result<Bytes> get(std::string_view key, uint64_t bytes_max, Deadline deadline) = 0;
+  virtual Result<ObjectInfo> stat(std::string_view key, Deadline deadline) = 0;
+
+  /// Durable when it returns. False when the object was there already (and was left alone).
+  virtual Result<bool> put_if_absent(std::string_view key, ByteView bytes, Deadline deadline) = 0;
+  /// Creates or replaces atomically; for refs, leases and `current` only.
+  virtual Status replace(std::string_view key, ByteView bytes, Deadline deadline) = 0;
+  /// For packs, which are written in pieces.
+  virtual Result<std::unique_ptr<ObjectWriter>> create() = 0;
+
+  /// Calls `visit` for every object whose key starts with `prefix` (a prefix ends in '/', or is
+  /// ""), in no particular order; a failed visit ends the listing with its error.
+  virtual Status list(std::string_view prefix,
+                      const std::function<Status(const std::string& key, const ObjectInfo&)>& visit,
+                      Deadline deadline) = 0;
+  /// kNotFound when it was not there.
+  virtual Status remove(std::string_view key, Deadline deadline) = 0;
+  /// Seconds since 1970 by the store's clock: leases and tombstones are judged by it.
+  virtual Result<int64_t> now_s(Deadline deadline) = 0;
+};
+
+/// Opens `url`; `file:///dir` (or a plain absolute path) is the one engine so far.
+/// @param create  Makes a store there when there is none; without it that is kNotFound.
+Result<std::shared_ptr<Store>> open_store(const std::string& url, bool create);
+
+}  // namespace varve::chunkstore
