@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -23,23 +24,28 @@ enum class EntryType : uint8_t {
   kOpaque,    ///< Marks directory `path` opaque; carries no attributes of its own.
 };
 
-/// Bytes of one regular file that arrive in order, e.g. from a tar. Valid only during
-/// EntrySink::add. Loop-local.
+/// Bytes of one regular file that arrive in order, e.g. from a tar. Loop-local.
 class ContentStream {
  public:
   virtual ~ContentStream() = default;
-  /// Fills the front of `to`; 0 at the end of the file.
+  /// Fills the front of `to`; 0 at the end of the file. A file that proves shorter or longer than
+  /// its entry said is an error that names the path.
   virtual Result<size_t> read(MutableByteView to) = 0;
+  /// Moves past zeros that begin at the current position and need not be read, because the source
+  /// knows them (a hole); returns how many bytes, 0 when data follows or it cannot tell. What
+  /// cannot tell may always be read as zeros: the image is the same.
+  virtual Result<uint64_t> skip_hole() { return 0; }
 };
 
-/// Bytes of one regular file that can be opened later, from any thread, as often as needed.
-/// Thread-safe.
+/// The files of a source whose bytes can be read later than their entries were added. One object
+/// serves the whole source, so that an entry that waits costs only its key. Thread-safe.
 class DeferredContent {
  public:
   virtual ~DeferredContent() = default;
+  /// Opens the file that `key` (Entry::deferred_key) names; called once for each file that is read.
   /// Errors name the path. A file that changed since the entry was made (size, mtime, ctime, type)
   /// is kInvalidArgument: the image would not be a state that ever was.
-  virtual Result<std::unique_ptr<ContentStream>> open() const = 0;
+  virtual Result<std::unique_ptr<ContentStream>> open(std::string_view key) const = 0;
 };
 
 /// One path of a source tree, as a builder takes it. Value type.
@@ -60,9 +66,13 @@ struct Entry {
   /// Full names (`user.x`, `security.capability`, `system.posix_acl_access`), bytes as they are.
   /// Content named `trusted.overlay.*` is escaped by the builder, not by sources.
   std::map<std::string, std::string> xattrs;
-  /// For kRegular with size > 0: exactly one of the two is set.
+  /// For kRegular with size > 0: exactly one of the two is set. `stream` is used only during
+  /// EntrySink::add.
   ContentStream* stream = nullptr;
   std::shared_ptr<const DeferredContent> deferred;
+  /// What `deferred` needs to open the file: path and what must not have changed, as the source
+  /// encodes them.
+  std::string deferred_key;
 };
 
 /// Where a source puts its entries, in any order; the same path may come twice (the last wins).
