@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/clock.h"
@@ -43,6 +44,9 @@ class LayerMap {
   /// page. Cost when both are local: two preads.
   virtual Result<ChunkLocation> locate(uint64_t offset, Deadline deadline) = 0;
   virtual Result<ChunkLocation> chunk(uint64_t index, Deadline deadline) = 0;
+  /// What locate() would return when that needs no access to the store, else nothing: for callers
+  /// that must never wait for a backend.
+  virtual std::optional<ChunkLocation> locate_local(uint64_t offset) = 0;
   /// Re-reads `current` (a chunk was not where it said, or its bytes were wrong): true when another
   /// placement is in force now.
   virtual Result<bool> refresh_placement(Deadline deadline) = 0;
