@@ -1,0 +1,65 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "chunkstore/source/entry.h"
+
+namespace varve::chunkstore {
+
+/// An entry as a walker found it. Value type.
+struct WalkedEntry {
+  Entry entry;
+  /// Device and inode number of a file with several names; inode 0 = it has one.
+  uint64_t link_device = 0;
+  uint64_t link_inode = 0;
+};
+
+/// Directories that wait to be listed, threads that list them, and the bounded queue of what they
+/// found. One consumer; the destructor stops the walk and joins.
+class WalkQueue {
+ public:
+  using Batch = std::vector<WalkedEntry>;
+  /// Lists one directory, calling push_directory() and put(). Runs on several threads.
+  using Lister = std::function<Status(const std::string& directory, WalkQueue& queue)>;
+
+  explicit WalkQueue(Lister lister) : lister_(std::move(lister)) {}
+  ~WalkQueue();
+  WalkQueue(const WalkQueue&) = delete;
+  WalkQueue& operator=(const WalkQueue&) = delete;
+
+  /// Begins with the root ("") on `thread_count` threads.
+  void start(size_t thread_count);
+
+  /// For listers. Newest first is what is listed next, so that few wait.
+  void push_directory(std::string directory);
+  /// For listers. Waits while the consumer is behind; false when the walk is over (an error).
+  bool put(Batch batch);
+
+  /// The next batch; nothing when everything has been listed. The first error of a lister.
+  Result<std::optional<Batch>> take();
+
+ private:
+  void run();
+
+  const Lister lister_;
+  std::mutex mutex_;
+  std::condition_variable work_changed_;
+  std::condition_variable batches_changed_;
+  std::vector<std::string> directories_;
+  std::deque<Batch> batches_;
+  size_t busy_count_ = 0;
+  bool is_stopped_ = false;
+  std::optional<Error> error_;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace varve::chunkstore
