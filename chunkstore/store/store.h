@@ -13,8 +13,8 @@
 namespace varve::chunkstore {
 
 struct ObjectInfo {
-  uint64_t size = 0;         ///< Bytes.
-  int64_t modified_s = 0;    ///< By the store's clock, seconds since 1970.
+  uint64_t size = 0;       ///< Bytes.
+  int64_t modified_s = 0;  ///< By the store's clock, seconds since 1970.
 };
 
 /// An object being written in pieces; nothing is visible in the store before publish().
@@ -38,6 +38,8 @@ class Store {
 
   /// The URL that opened it, without credentials.
   virtual const std::string& url() const = 0;
+  /// The UUID that the store was made with: names it in local caches, whatever its URL.
+  virtual const std::string& id() const = 0;
 
   /// Fills `to` from `offset`. kCorruption when the object ends before that.
   virtual Status get_range(std::string_view key, uint64_t offset, MutableByteView to,
@@ -52,6 +54,9 @@ class Store {
   virtual Status replace(std::string_view key, ByteView bytes, Deadline deadline) = 0;
   /// For packs, which are written in pieces.
   virtual Result<std::unique_ptr<ObjectWriter>> create() = 0;
+  /// Removes what writers that died left unpublished for longer than `age_s` seconds; returns how
+  /// many objects it removed.
+  virtual Result<uint64_t> remove_stale_temporaries(int64_t age_s, Deadline deadline) = 0;
 
   /// Calls `visit` for every object whose key starts with `prefix` (a prefix ends in '/', or is
   /// ""), in no particular order; a failed visit ends the listing with its error.
@@ -65,7 +70,8 @@ class Store {
 };
 
 /// Opens `url`; `file:///dir` (or a plain absolute path) is the one engine so far.
-/// @param create  Makes a store there when there is none; without it that is kNotFound.
+/// @param create  Makes a store there when there is none; without it that is kNotFound. A directory
+///                that holds other things is refused (kInvalidArgument).
 Result<std::shared_ptr<Store>> open_store(const std::string& url, bool create);
 
 }  // namespace varve::chunkstore

@@ -1,0 +1,437 @@
+#include "chunkstore/store/file_store.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <utility>
+
+#include "base/file_io.h"
+#include "chunkstore/format/keys.h"
+#include "chunkstore/format/lease.h"
+
+namespace varve::chunkstore {
+namespace {
+
+constexpr std::string_view kTempDir = "tmp";
+constexpr size_t kKeyBytesMax = 1024;
+// A directory on the way to a key may be removed as empty by a collector just before the rename.
+constexpr int kPublishAttemptsMax = 16;
+// Written data is sent to the disk in steps of this size, so that the final fsync has little to do.
+constexpr uint64_t kWritebackStepBytes = 8 << 20;
+
+struct CloseDir {
+  void operator()(DIR* dir) const { ::closedir(dir); }
+};
+using DirPtr = std::unique_ptr<DIR, CloseDir>;
+
+std::string parent_of(std::string_view key) {
+  const size_t slash = key.rfind('/');
+  return slash == std::string_view::npos ? "." : std::string(key.substr(0, slash));
+}
+
+/// Keys become paths: no empty, "." or ".." component, no NUL, not in `tmp/`.
+Status check_key(std::string_view key) {
+  const auto invalid = [&] {
+    return fail(ErrorCode::kInvalidArgument, quoted(key.substr(0, 200)) + " is not a key");
+  };
+  if (key.empty() || key.size() > kKeyBytesMax || key.find('\0') != std::string_view::npos) {
+    return invalid();
+  }
+  if (key == kTempDir || key.starts_with("tmp/")) return invalid();
+  for (size_t at = 0; at <= key.size();) {
+    const size_t end = std::min(key.find('/', at), key.size());
+    const std::string_view part = key.substr(at, end - at);
+    if (part.empty() || part == "." || part == "..") return invalid();
+    at = end + 1;
+  }
+  return {};
+}
+
+ObjectInfo info_of(const struct stat& status) {
+  return {static_cast<uint64_t>(status.st_size), static_cast<int64_t>(status.st_mtime)};
+}
+
+class FileStore : public Store {
+ public:
+  FileStore(std::string path, UniqueFd root, FileOps& ops)
+      : path_(std::move(path)), url_("file://" + path_), root_(std::move(root)), ops_(ops) {}
+
+  Status make_or_check_marker(bool create);
+
+  const std::string& url() const override { return url_; }
+  const std::string& id() const override { return id_; }
+  Status get_range(std::string_view key, uint64_t offset, MutableByteView to,
+                   Deadline deadline) override;
+  Result<Bytes> get(std::string_view key, uint64_t bytes_max, Deadline deadline) override;
+  Result<ObjectInfo> stat(std::string_view key, Deadline deadline) override;
+  Result<bool> put_if_absent(std::string_view key, ByteView bytes, Deadline deadline) override;
+  Status replace(std::string_view key, ByteView bytes, Deadline deadline) override;
+  Result<std::unique_ptr<ObjectWriter>> create() override;
+  Result<uint64_t> remove_stale_temporaries(int64_t age_s, Deadline deadline) override;
+  Status list(std::string_view prefix,
+              const std::function<Status(const std::string&, const ObjectInfo&)>& visit,
+              Deadline deadline) override;
+  Status remove(std::string_view key, Deadline deadline) override;
+  Result<int64_t> now_s(Deadline deadline) override;
+
+ private:
+  friend class FileWriter;
+
+  struct OpenObject {
+    UniqueFd fd;
+    struct stat status;
+  };
+  Result<OpenObject> open_object(std::string_view key) const;
+  Status check_deadline(std::string_view key, Deadline deadline) const;
+  Status make_parents(std::string_view key);
+  /// Publishes a finished temporary file; false when `key` was there. The file is gone either way.
+  Result<bool> publish(const std::string& temp, const std::string& key, bool over);
+  Status list_dir(const std::string& dir, std::vector<std::string>& pending,
+                  const std::function<Status(const std::string&, const ObjectInfo&)>& visit);
+  std::string context(std::string_view verb, std::string_view key) const {
+    return fmt::format("{} {} in store {}", verb, quoted(key), quoted(path_));
+  }
+  std::string temp_name();
+
+  std::string path_;
+  std::string url_;
+  std::string id_;
+  UniqueFd root_;
+  FileOps& ops_;
+};
+
+/// A temporary file that becomes an object, or vanishes.
+class FileWriter : public ObjectWriter {
+ public:
+  FileWriter(FileStore& store, std::string temp, UniqueFd fd)
+      : store_(store), temp_(std::move(temp)), fd_(std::move(fd)) {}
+  ~FileWriter() override {
+    // Nobody is left to hear of a failure here; the collector removes what stays.
+    if (!temp_.empty()) (void)store_.ops_.remove_file(store_.root_.get(), temp_);
+  }
+
+  Status write(ByteView bytes) override {
+    if (auto status = store_.ops_.write(fd_.get(), bytes); !status) {
+      return fail(std::move(status).error(), store_.context("writing", temp_));
+    }
+    written_ += bytes.size();
+    if (written_ - writeback_from_ >= kWritebackStepBytes) {
+      // A hint; what it cannot do, fsync does.
+      (void)::sync_file_range(fd_.get(), static_cast<off_t>(writeback_from_),
+                              static_cast<off_t>(written_ - writeback_from_),
+                              SYNC_FILE_RANGE_WRITE);
+      writeback_from_ = written_;
+    }
+    return {};
+  }
+
+  Status publish(std::string_view key) override {
+    VARVE_ASSIGN([[maybe_unused]] const bool created, publish(key, false));
+    return {};
+  }
+
+  Result<bool> publish(std::string_view key, bool over) {
+    VARVE_TRY(check_key(key));
+    auto created = finish(std::string(key), over);
+    if (!created) return fail(std::move(created).error(), store_.context("publishing", key));
+    return created;
+  }
+
+ private:
+  Result<bool> finish(const std::string& key, bool over) {
+    VARVE_TRY(store_.ops_.sync_file(fd_.get(), temp_));
+    VARVE_TRY(fd_.close());
+    VARVE_ASSIGN(const bool created, store_.publish(temp_, key, over));
+    if (!created) VARVE_TRY(store_.ops_.remove_file(store_.root_.get(), temp_));
+    temp_.clear();
+    // Also when it was there: the one who made it may not have come this far yet.
+    VARVE_TRY(store_.ops_.sync_dir(store_.root_.get(), parent_of(key)));
+    return created;
+  }
+
+  FileStore& store_;
+  std::string temp_;
+  UniqueFd fd_;
+  uint64_t written_ = 0;
+  uint64_t writeback_from_ = 0;
+};
+
+std::string FileStore::temp_name() {
+  return std::string(kTempDir) + "/" + random_uuid();
+}
+
+Status FileStore::make_or_check_marker(bool create) {
+  auto marker = get(kStoreMarkerKey, kStoreMarkerBytesMax, kNoDeadline);
+  if (!marker && marker.error().code() == ErrorCode::kNotFound && create) {
+    VARVE_TRY(list(
+        "",
+        [&](const std::string& key, const ObjectInfo&) {
+          return Status(fail(
+              ErrorCode::kInvalidArgument,
+              fmt::format("directory {} is not a store and holds {}", quoted(path_), quoted(key))));
+        },
+        kNoDeadline));
+    VARVE_TRY(ops_.make_dir(root_.get(), std::string(kTempDir)));
+    VARVE_TRY(put_if_absent(kStoreMarkerKey, encode_store_marker({random_uuid()}), kNoDeadline));
+    marker = get(kStoreMarkerKey, kStoreMarkerBytesMax, kNoDeadline);
+  }
+  if (!marker) {
+    if (marker.error().code() != ErrorCode::kNotFound) return tl::unexpected(marker.error());
+    return fail(ErrorCode::kNotFound, fmt::format("directory {} is not a store: it has no file {}",
+                                                  quoted(path_), quoted(kStoreMarkerKey)));
+  }
+  auto parsed = parse_store_marker(*marker);
+  if (!parsed) return fail(std::move(parsed).error(), context("reading", kStoreMarkerKey));
+  id_ = parsed->id;
+  return {};
+}
+
+Status FileStore::check_deadline(std::string_view key, Deadline deadline) const {
+  if (MonotonicClock::now() < deadline) return {};
+  return fail(ErrorCode::kTimedOut, context("deadline passed before access to", key));
+}
+
+Result<FileStore::OpenObject> FileStore::open_object(std::string_view key) const {
+  // O_NONBLOCK: a FIFO in the place of an object must not block.
+  auto fd = open_beneath(root_.get(), std::string(key), O_RDONLY | O_NONBLOCK | O_NOCTTY);
+  if (!fd) {
+    return fail(std::move(fd).error(), fmt::format("store {}", quoted(path_)));
+  }
+  OpenObject object{std::move(*fd), {}};
+  if (::fstat(object.fd.get(), &object.status) != 0) return fail_errno(context("inspecting", key));
+  if (!S_ISREG(object.status.st_mode)) {
+    return fail(ErrorCode::kNotFound, context("not a regular file:", key));
+  }
+  return object;
+}
+
+Status FileStore::get_range(std::string_view key, uint64_t offset, MutableByteView to,
+                            Deadline deadline) {
+  VARVE_TRY(check_key(key));
+  VARVE_TRY(check_deadline(key, deadline));
+  VARVE_ASSIGN(const OpenObject object, open_object(key));
+  const auto size = static_cast<uint64_t>(object.status.st_size);
+  if (offset > size || to.size() > size - offset) {
+    return fail(ErrorCode::kCorruption,
+                fmt::format("{}: has {} bytes, {} wanted from offset {}", context("reading", key),
+                            size, to.size(), offset));
+  }
+  if (auto status = pread_exact(object.fd.get(), offset, to); !status) {
+    return fail(std::move(status).error(), context("reading", key));
+  }
+  return {};
+}
+
+Result<Bytes> FileStore::get(std::string_view key, uint64_t bytes_max, Deadline deadline) {
+  VARVE_TRY(check_key(key));
+  VARVE_TRY(check_deadline(key, deadline));
+  VARVE_ASSIGN(const OpenObject object, open_object(key));
+  const auto size = static_cast<uint64_t>(object.status.st_size);
+  if (size > bytes_max) {
+    return fail(ErrorCode::kCorruption, fmt::format("{}: has {} bytes, more than the {} allowed",
+                                                    context("reading", key), size, bytes_max));
+  }
+  Bytes bytes(size);
+  if (auto status = pread_exact(object.fd.get(), 0, bytes); !status) {
+    return fail(std::move(status).error(), context("reading", key));
+  }
+  return bytes;
+}
+
+Result<ObjectInfo> FileStore::stat(std::string_view key, Deadline deadline) {
+  VARVE_TRY(check_key(key));
+  VARVE_TRY(check_deadline(key, deadline));
+  VARVE_ASSIGN(const OpenObject object, open_object(key));
+  return info_of(object.status);
+}
+
+Status FileStore::make_parents(std::string_view key) {
+  for (size_t slash = key.find('/'); slash != std::string_view::npos;
+       slash = key.find('/', slash + 1)) {
+    const std::string dir(key.substr(0, slash));
+    VARVE_ASSIGN(const bool created, ops_.make_dir(root_.get(), dir));
+    if (created) VARVE_TRY(ops_.sync_dir(root_.get(), parent_of(dir)));
+  }
+  return {};
+}
+
+Result<bool> FileStore::publish(const std::string& temp, const std::string& key, bool over) {
+  for (int attempt = 1;; ++attempt) {
+    if (auto parents = make_parents(key); !parents) {
+      if (parents.error().errno_value() != ENOENT || attempt == kPublishAttemptsMax) {
+        return tl::unexpected(std::move(parents).error());
+      }
+      continue;
+    }
+    Result<bool> created = true;
+    if (over) {
+      auto status = ops_.rename_over(root_.get(), temp, key);
+      if (!status) created = tl::unexpected(std::move(status).error());
+    } else {
+      created = ops_.rename_if_absent(root_.get(), temp, key);
+    }
+    if (created || created.error().errno_value() != ENOENT || attempt == kPublishAttemptsMax) {
+      return created;
+    }
+  }
+}
+
+Result<std::unique_ptr<ObjectWriter>> FileStore::create() {
+  std::string temp = temp_name();
+  auto fd = ops_.create_file(root_.get(), temp);
+  if (!fd) return fail(std::move(fd).error(), fmt::format("store {}", quoted(path_)));
+  return std::make_unique<FileWriter>(*this, std::move(temp), std::move(*fd));
+}
+
+Result<bool> FileStore::put_if_absent(std::string_view key, ByteView bytes, Deadline deadline) {
+  VARVE_TRY(check_key(key));
+  VARVE_TRY(check_deadline(key, deadline));
+  VARVE_ASSIGN(const auto writer, create());
+  VARVE_TRY(writer->write(bytes));
+  return static_cast<FileWriter&>(*writer).publish(key, false);
+}
+
+Status FileStore::replace(std::string_view key, ByteView bytes, Deadline deadline) {
+  VARVE_TRY(check_key(key));
+  VARVE_TRY(check_deadline(key, deadline));
+  VARVE_ASSIGN(const auto writer, create());
+  VARVE_TRY(writer->write(bytes));
+  VARVE_TRY(static_cast<FileWriter&>(*writer).publish(key, true));
+  return {};
+}
+
+Result<uint64_t> FileStore::remove_stale_temporaries(int64_t age_s, Deadline deadline) {
+  VARVE_ASSIGN(const int64_t now, now_s(deadline));
+  uint64_t removed_count = 0;
+  const auto remove_if_stale = [&](const std::string& path, const ObjectInfo& info) -> Status {
+    if (now - info.modified_s < age_s) return {};
+    const Status removed = ops_.remove_file(root_.get(), path);
+    if (removed) ++removed_count;
+    return removed || removed.error().code() == ErrorCode::kNotFound ? Status() : removed;
+  };
+  std::vector<std::string> pending;
+  VARVE_TRY(list_dir(std::string(kTempDir), pending, remove_if_stale));
+  return removed_count;
+}
+
+Status FileStore::list(std::string_view prefix,
+                       const std::function<Status(const std::string&, const ObjectInfo&)>& visit,
+                       Deadline deadline) {
+  std::vector<std::string> pending;
+  if (prefix.empty()) {
+    pending.emplace_back();
+  } else {
+    if (prefix.back() != '/') {
+      return fail(ErrorCode::kInvalidArgument, quoted(prefix) + " does not end in '/'");
+    }
+    VARVE_TRY(check_key(prefix.substr(0, prefix.size() - 1)));
+    pending.emplace_back(prefix.substr(0, prefix.size() - 1));
+  }
+  while (!pending.empty()) {
+    const std::string dir = std::move(pending.back());
+    pending.pop_back();
+    VARVE_TRY(check_deadline(dir, deadline));
+    VARVE_TRY(list_dir(dir, pending, visit));
+  }
+  return {};
+}
+
+Status FileStore::list_dir(
+    const std::string& dir, std::vector<std::string>& pending,
+    const std::function<Status(const std::string&, const ObjectInfo&)>& visit) {
+  auto fd = open_beneath(root_.get(), dir.empty() ? "." : dir, O_RDONLY | O_DIRECTORY);
+  if (!fd) {
+    // Removed since its parent was read, or never made: nothing in it.
+    if (fd.error().code() == ErrorCode::kNotFound) return {};
+    return fail(std::move(fd).error(), fmt::format("store {}", quoted(path_)));
+  }
+  DirPtr stream(::fdopendir(fd->get()));
+  if (!stream) return fail_errno(context("listing", dir));
+  (void)fd->release();
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(stream.get());
+    if (entry == nullptr) {
+      if (errno != 0) return fail_errno(context("listing", dir));
+      return {};
+    }
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == ".." || (dir.empty() && name == kTempDir)) continue;
+    std::string key = dir.empty() ? std::string(name) : dir + "/" + entry->d_name;
+    struct stat status;
+    if (::fstatat(::dirfd(stream.get()), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (errno == ENOENT) continue;
+      return fail_errno(context("inspecting", key));
+    }
+    if (S_ISDIR(status.st_mode)) {
+      if (key.size() < kKeyBytesMax) pending.push_back(std::move(key));
+    } else if (S_ISREG(status.st_mode)) {
+      VARVE_TRY(visit(key, info_of(status)));
+    }
+  }
+}
+
+Status FileStore::remove(std::string_view key, Deadline deadline) {
+  VARVE_TRY(check_key(key));
+  VARVE_TRY(check_deadline(key, deadline));
+  if (auto status = ops_.remove_file(root_.get(), std::string(key)); !status) {
+    return fail(std::move(status).error(), fmt::format("store {}", quoted(path_)));
+  }
+  // Directories below the top ones go with their last object.
+  std::string dir = parent_of(key);
+  while (dir.find('/') != std::string::npos) {
+    VARVE_ASSIGN(const bool removed, ops_.remove_dir(root_.get(), dir));
+    if (!removed) break;
+    dir = parent_of(dir);
+  }
+  return {};
+}
+
+Result<int64_t> FileStore::now_s(Deadline deadline) {
+  VARVE_TRY(check_deadline("clock", deadline));
+  // The time that the filesystem gives a new file: the server's, on a cluster filesystem.
+  const std::string temp = temp_name();
+  VARVE_ASSIGN(const UniqueFd fd, ops_.create_file(root_.get(), temp));
+  struct stat status;
+  const int stat_result = ::fstat(fd.get(), &status);
+  const int stat_errno = errno;
+  VARVE_TRY(ops_.remove_file(root_.get(), temp));
+  if (stat_result != 0) return fail_errno(stat_errno, context("inspecting", temp));
+  return static_cast<int64_t>(status.st_mtime);
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Store>> open_file_store(const std::string& path, bool create, FileOps& ops) {
+  if (create) VARVE_TRY(make_directories(path));
+  auto root = open_file(path, O_RDONLY | O_DIRECTORY);
+  if (!root) return fail(std::move(root).error(), "opening a store");
+  auto store = std::make_shared<FileStore>(path, std::move(*root), ops);
+  VARVE_TRY(store->make_or_check_marker(create));
+  return store;
+}
+
+Result<std::shared_ptr<Store>> open_store(const std::string& url, bool create) {
+  constexpr std::string_view kFileScheme = "file://";
+  if (url.starts_with("/")) return open_file_store(url, create);
+  if (url.starts_with(kFileScheme)) {
+    const std::string path = url.substr(kFileScheme.size());
+    if (path.starts_with("/")) return open_file_store(path, create);
+    return fail(ErrorCode::kInvalidArgument,
+                quoted(url) + " has no absolute path: write file:///directory");
+  }
+  if (url.find("://") != std::string::npos) {
+    return fail(ErrorCode::kUnsupported,
+                "no engine for " + quoted(url) + ": this program knows file:// stores");
+  }
+  return fail(ErrorCode::kInvalidArgument,
+              quoted(url) + " is neither an absolute path nor a file:// URL");
+}
+
+}  // namespace varve::chunkstore
