@@ -92,12 +92,14 @@ class TarTree:
     def __init__(self, path):
         self.tar = tarfile.open(path, "r:", encoding="utf-8", errors="surrogateescape")
         self.nodes = {}
+        links = {}
         for member in self.tar:
-            name = clean(member.name)
             if member.islnk():
-                self.nodes[name] = self.nodes[clean(member.linkname)]
+                links[clean(member.name)] = clean(member.linkname)
             else:
-                self.nodes[name] = self.node_of(member)
+                self.nodes[clean(member.name)] = self.node_of(member)
+        for name, target in links.items():
+            self.nodes[name] = self.nodes[target]
         names = collections.Counter(id(node) for node in self.nodes.values())
         for node in self.nodes.values():
             node.inode = id(node)

@@ -1,0 +1,287 @@
+#!/usr/bin/env python3
+"""Mounts one Debian tree with varvefs and with its peers, and times what programs do with it.
+
+    mount_bench.py [--rounds N] [--only NAME,...] [--operations NAME,...] [--work DIR] [--check]
+
+Contestants: the kernel's EROFS on the exported, uncompressed image (native) and on one made with
+mkfs.erofs -zlz4hc; squashfuse_ll; and varvefs by each transport, through the kernel's EROFS on
+image.erofs (varve-ring, varve-dev) and through its own tree view (tree-ring, tree-dev).
+
+Each operation is timed on a fresh mount by a fresh server with dropped caches (cold), and then
+again (warm): attach+mount, find with stat, full read, opening 5,000 files, 3,200 random reads of
+4 KiB by 16 threads, a python import, and git status in a clone. Contestants take turns.
+
+The bounds, for both transports: metadata and warm data at least 0.9 x native; cold data at least
+0.6 x native lz4hc and faster than squashfuse; attach and mount within 15 ms.
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import time
+
+import harness
+
+sys.path.insert(0, str(harness.REPOSITORY / "tests/support"))
+import kernel_mounts
+import varvefs_client
+
+READERS = 16
+RANDOM_READS = 3200
+OPENS = 5000
+IMPORTS = "import json, asyncio, http.server"
+READY_TIMEOUT_S = 20
+
+
+class KernelErofs:
+    """The kernel's EROFS on an image file."""
+
+    def __init__(self, image):
+        self.image = image
+
+    def serve(self, target):
+        pass
+
+    def mount(self, target):
+        kernel_mounts.mount(self.image, target, "erofs")
+        return target
+
+    def unmount(self, target):
+        kernel_mounts.unmount(target)
+
+    def end(self):
+        pass
+
+
+class Squashfuse:
+    """squashfuse_ll in the foreground; its start is part of its mount."""
+
+    def __init__(self, image):
+        self.image = image
+
+    def serve(self, target):
+        pass
+
+    def mount(self, target):
+        device = target.stat().st_dev
+        self.child = subprocess.Popen(["squashfuse_ll", "-f", self.image, target])
+        deadline = time.monotonic() + READY_TIMEOUT_S
+        while target.stat().st_dev == device:
+            if self.child.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError("squashfuse_ll did not mount")
+            time.sleep(0.0002)
+        return target
+
+    def unmount(self, target):
+        kernel_mounts.unmount(target)
+        self.child.wait(READY_TIMEOUT_S)
+
+    def end(self):
+        pass
+
+
+class Varvefs:
+    """varvefs by one transport, through one of its two views. The server runs before the mount."""
+
+    def __init__(self, store, transport, view):
+        self.store, self.transport, self.view = store, transport, view
+
+    def serve(self, target):
+        self.server = varvefs_client.Varvefs(
+            harness.program("varvefs"), str(target) + ".run", "--transport", self.transport)
+        self.server.__enter__()
+        if self.server.status["transport"] != self.transport:
+            raise RuntimeError(f"varvefs serves by {self.server.status['transport']}")
+
+    def mount(self, target):
+        self.connection = self.server.connect()
+        with_mounts = self.view == "image"
+        answer, mounts = varvefs_client.attach(
+            self.connection, f"file://{self.store}", "tree:bench", mounts=with_mounts)
+        if not with_mounts:
+            return pathlib.Path(answer["layers"][0]["tree"])
+        kernel_mounts.attach_mount(mounts[0], target)
+        varvefs_client.close_all(mounts)
+        return target
+
+    def unmount(self, target):
+        if self.view == "image":
+            kernel_mounts.unmount(target)
+
+    def end(self):
+        self.server.stop()
+
+
+def reader(*arguments):
+    """Runs tree_reader and returns what it printed."""
+    done = subprocess.run([harness.program("tree_reader"), *map(str, arguments)], check=True,
+                          stdout=subprocess.PIPE)
+    return json.loads(done.stdout)
+
+
+def timed(command):
+    start = time.monotonic()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return {"seconds": time.monotonic() - start}
+
+
+def operations(file_list):
+    """Name -> function of the mounted root that returns at least "seconds"."""
+    return {
+        "find": lambda root: reader("find", root),
+        "read": lambda root: reader("--list-first", file_list, "cat", root, 1),
+        "open": lambda root: reader("--list-first", file_list, "open", root, OPENS),
+        "random": lambda root: reader("--list-first", file_list, "random", root, READERS, RANDOM_READS),
+        "python": lambda root: timed(["chroot", root, "python3", "-c", IMPORTS]),
+        "git": lambda root: timed(["git", "-c", "safe.directory=*", "--no-optional-locks", "-C",
+                                   root / "srv/clone", "status", "--porcelain"]),
+    }
+
+
+def prepare_tree(work):
+    """The Debian tree, with a git clone of a part of it in srv/clone."""
+    tree = work / "tree"
+    subprocess.run(["cp", "-a", harness.debian_tree() / "v1", tree], check=True)
+    clone = tree / "srv/clone"
+    clone.mkdir()
+    subprocess.run(["cp", "-a", tree / "usr/include", tree / "usr/lib/python3.11", clone], check=True)
+    git = ["git", "-C", clone, "-c", "user.name=bench", "-c", "user.email=bench@localhost"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    # A copy has other inode numbers and ctimes than the index holds, as every checkout in an image.
+    for key, value in (("core.trustctime", "false"), ("core.checkStat", "minimal")):
+        subprocess.run([*git, "config", key, value], check=True)
+    subprocess.run([*git, "add", "-A"], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "all"], check=True)
+    return tree
+
+
+def prepare(names, tree, work):
+    """Packs the tree in each form that is needed; returns name -> contestant."""
+    contestants = {}
+    store = work / "store"
+    if any(name != "squashfuse" and name != "native-lz4hc" for name in names):
+        layer_pack = harness.program("layer-pack")
+        url = f"file://{store}"
+        subprocess.run([layer_pack, "build", tree, "--store", url, "--tag", "tree:bench"],
+                       check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([layer_pack, "export", "tree:bench", "--store", url, "--erofs",
+                        work / "native.erofs"], check=True, stdout=subprocess.DEVNULL)
+    if "native-lz4hc" in names:
+        subprocess.run(["mkfs.erofs", "--quiet", "-zlz4hc", work / "lz4hc.erofs", tree], check=True,
+                       stdout=subprocess.DEVNULL)
+    if "squashfuse" in names:
+        subprocess.run(["mksquashfs", tree, work / "tree.sqfs", "-comp", "zstd",
+                        "-Xcompression-level", "3", "-noappend", "-no-progress", "-quiet"], check=True,
+                       stdout=subprocess.DEVNULL)
+    every = {
+        "native": KernelErofs(work / "native.erofs"),
+        "native-lz4hc": KernelErofs(work / "lz4hc.erofs"),
+        "squashfuse": Squashfuse(work / "tree.sqfs"),
+        "varve-ring": Varvefs(store, "ring", "image"),
+        "varve-dev": Varvefs(store, "dev", "image"),
+        "tree-ring": Varvefs(store, "ring", "tree"),
+        "tree-dev": Varvefs(store, "dev", "tree"),
+    }
+    for name in names:
+        contestants[name] = every[name]
+    return contestants
+
+
+def measure_once(contestant, operation, target, samples):
+    """One operation, cold and warm, on a fresh mount; adds to samples[state]."""
+    target.mkdir()
+    contestant.serve(target)
+    try:
+        harness.drop_caches()
+        start = time.monotonic()
+        root = contestant.mount(target)
+        (root / "usr").stat()
+        samples["mount"].append({"seconds": time.monotonic() - start})
+        try:
+            harness.drop_caches()
+            samples["cold"].append(operation(root))
+            samples["warm"].append(operation(root))
+        finally:
+            contestant.unmount(target)
+    finally:
+        contestant.end()
+        subprocess.run(["rm", "-rf", f"{target}.run"], check=True)
+        target.rmdir()
+
+
+def measure(contestants, chosen, work, rounds):
+    """operation -> contestant -> state -> list of samples; mounts are an operation of their own."""
+    found = {operation: {name: {"mount": [], "cold": [], "warm": []} for name in contestants}
+             for operation in chosen}
+    for round_number in range(rounds):
+        for operation, function in chosen.items():
+            for name, contestant in contestants.items():
+                samples = found[operation][name]
+                measure_once(contestant, function, work / "mnt", samples)
+                harness.say(f"round {round_number + 1} {operation} {name}:"
+                            f" cold {samples['cold'][-1]['seconds'] * 1000:.1f} ms,"
+                            f" warm {samples['warm'][-1]['seconds'] * 1000:.1f} ms")
+    return found
+
+
+def median_s(found, operation, name, state):
+    return harness.summary([sample["seconds"] for sample in found[operation][name][state]])["median"]
+
+
+def add_results(report, found, contestants):
+    for operation, by_name in found.items():
+        report.add(operation, {name: {state: {
+            key: harness.summary([sample[key] for sample in samples[state]])
+            for key in samples[state][0]} for state in ("cold", "warm")}
+            for name, samples in by_name.items()})
+    report.add("attach+mount", {name: harness.summary(
+        [sample["seconds"] for by_name in found.values() for sample in by_name[name]["mount"]])
+        for name in contestants})
+
+
+def add_bounds(report, found, contestants):
+    metadata = [("find", "cold"), ("find", "warm"), ("open", "cold"), ("open", "warm"), ("git", "warm")]
+    warm = [("read", "warm"), ("random", "warm"), ("python", "warm")]
+    cold = [("read", "cold"), ("random", "cold"), ("python", "cold")]
+    for name in ("varve-ring", "varve-dev"):
+        if name not in contestants:
+            continue
+        for peer, limit, pairs in (("native", 0.9, metadata + warm), ("native-lz4hc", 0.6, cold),
+                                   ("squashfuse", 1.0, cold)):
+            for operation, state in pairs:
+                if operation in found and peer in contestants:
+                    report.bound(f"{name} {operation} {state}, speed over {peer}",
+                                 median_s(found, operation, peer, state)
+                                 / median_s(found, operation, name, state), ">=", limit)
+        mounts = report.document["results"]["attach+mount"][name]
+        report.bound(f"{name} attach+mount, ms", mounts["median"] * 1000, "<=", 15)
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Times what programs do with a mounted tree.")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", default="native,native-lz4hc,squashfuse,varve-ring,varve-dev,"
+                                          "tree-ring,tree-dev")
+    parser.add_argument("--operations", default="find,read,open,random,python,git")
+    parser.add_argument("--work", default="/var/tmp/varve-mount-bench")
+    parser.add_argument("--check", action="store_true", help="fail when a bound is not met")
+    arguments = parser.parse_args()
+    report = harness.Report("mount")
+    kernel_mounts.private_namespace()
+    with harness.scratch(arguments.work) as work:
+        tree = prepare_tree(work)
+        contestants = prepare(arguments.only.split(","), tree, work)
+        file_list = work / "files"
+        reader("--list-first", file_list, "open", tree, 1)
+        every = operations(file_list)
+        chosen = {name: every[name] for name in arguments.operations.split(",")}
+        found = measure(contestants, chosen, work, arguments.rounds)
+    add_results(report, found, contestants)
+    add_bounds(report, found, contestants)
+    return report.finish(arguments.check)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
