@@ -95,7 +95,7 @@ Result<AclEntry> parse_entry(std::string_view text) {
   }
   if (entry.tag == kUser || entry.tag == kGroup) {
     const auto id = parse_id(fields.size() == 4 ? trim(fields[3]) : qualifier);
-    if (!id) return wrong("has no numeric id (pack with --numeric-owner)");
+    if (!id) return wrong("has no numeric id, and names are not looked up here (tar --xattrs keeps the ids)");
     entry.id = *id;
   }
   return entry;

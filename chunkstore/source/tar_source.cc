@@ -165,20 +165,23 @@ class TarSource final : public EntrySource {
   static Status fill_xattrs(tar::Member& member, Entry& entry) {
     if (entry.type == EntryType::kHardLink) return {};
     entry.xattrs = std::move(member.xattrs);
-    if (!member.acl_access.empty() && entry.type != EntryType::kSymlink) {
+    // GNU tar --acls --xattrs writes both forms, and names into the text even with --numeric-owner.
+    const bool has_access = entry.xattrs.contains(std::string(kAclAccessXattr));
+    const bool has_default = entry.xattrs.contains(std::string(kAclDefaultXattr));
+    if (!member.acl_access.empty() && !has_access && entry.type != EntryType::kSymlink) {
       auto acl = parse_acl_text(member.acl_access);
       if (!acl) return fail(std::move(acl).error(), "access ACL");
       // As setting the ACL on extraction would: its entries for owner, mask and other are the mode.
       entry.mode = static_cast<uint16_t>((entry.mode & 07000) | acl->mode_bits);
-      if (!acl->is_minimal) entry.xattrs.try_emplace(std::string(kAclAccessXattr), acl->xattr);
+      if (!acl->is_minimal) entry.xattrs.emplace(kAclAccessXattr, acl->xattr);
     }
-    if (!member.acl_default.empty()) {
+    if (!member.acl_default.empty() && !has_default) {
       if (entry.type != EntryType::kDirectory) {
         return invalid("has a default ACL but is no directory");
       }
       auto acl = parse_acl_text(member.acl_default);
       if (!acl) return fail(std::move(acl).error(), "default ACL");
-      entry.xattrs.try_emplace(std::string(kAclDefaultXattr), acl->xattr);
+      entry.xattrs.emplace(kAclDefaultXattr, acl->xattr);
     }
     return {};
   }
