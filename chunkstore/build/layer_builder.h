@@ -75,6 +75,11 @@ struct BuiltLayer {
 /// Large files from streams are cut and submitted as they arrive; small ones and all metadata are
 /// sorted, spilling to an unlinked file where they exceed the budget; deferred files are read in
 /// image order during finish(). One thread calls it; it starts threads of its own.
+///
+/// A directory that holds a whiteout gets `trusted.overlay.origin` with an empty value. Without it
+/// overlayfs lists the whiteouts of a directory that is merged with nothing below it (opaque, or new
+/// in this layer) as names that cannot be looked up; tests/kernel/merged_tree shows it.
+/// Source: ovl_get_inode() in Linux fs/overlayfs/inode.c, "non-merge dir that may have whiteouts".
 class LayerBuilder final : public EntrySink {
  public:
   /// `sink` must outlive the builder.
