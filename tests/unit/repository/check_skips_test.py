@@ -27,11 +27,14 @@ class CheckSkipsTest(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".xml") as junit:
             junit.write(
                 '<testsuite><testcase name="ran" status="run"/>'
+                '<testcase name="part" status="run"><system-out>[  SKIPPED ] 1 test, listed below:'
+                "</system-out></testcase>"
                 '<testcase name="left" status="notrun"><skipped message="x"/>'
                 "<system-out>SKIP: loop: none</system-out></testcase></testsuite>")
             junit.flush()
             self.assertEqual(
-                [("left", "SKIP: loop: none")], list(check_skips.skipped_tests(junit.name)))
+                [("part", "[  SKIPPED ] 1 test, listed below:"), ("left", "SKIP: loop: none")],
+                list(check_skips.skipped_tests(junit.name)))
 
 
 if __name__ == "__main__":
