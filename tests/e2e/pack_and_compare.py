@@ -7,7 +7,8 @@
 One layer id must come from the directory (twice, into two stores), from a tar of it, and from that
 tar shuffled N ways. The exported EROFS image must please fsck.erofs; the kernel's mount of it, the
 exported tar and, with --varvefs, the lazy mount of image.erofs and tree/ on every transport must
-equal the source in every attribute that compare_trees.py knows.
+equal the source in every attribute that compare_trees.py knows. A small image is also read with
+store_reader.py, which knows the format from its man pages alone.
 
 Trees: debian (>= 600 MB, make-debian-tree), hostile and small (make_trees.py), big (all three
 versions of the Debian tree beside 1 GiB of noise: a tar of 3 GB).
@@ -28,9 +29,11 @@ sys.path.insert(0, str(SUPPORT))
 import compare_trees
 import kernel_mounts
 import make_trees
+import store_reader
 import varvefs_client
 
 NOISE_MIB = 1024
+SECOND_READER_BYTES = 32 << 20  # it starts a process a chunk
 DIFFERENCES_SHOWN = 20
 
 
@@ -105,7 +108,7 @@ def make_tree(kind, work):
 
 
 def check_sources(check, source, shuffles):
-    """One layer id from every kind of source; returns the store."""
+    """One layer id from every kind of source; returns the store and the layers."""
     store = check.work / "store"
     expected = check.build(source, store)
     check.say(f"packed the directory: {expected}")
@@ -122,16 +125,19 @@ def check_sources(check, source, shuffles):
         check.expect(check.build(shuffled, store) == expected, f"the tar, shuffled with seed {seed}")
         shuffled.unlink()
     tar.unlink()
-    return store
+    return store, expected
 
 
-def check_exports(check, source, store):
+def check_exports(check, source, store, layers):
     image = check.work / "image.erofs"
     check.export(store, "--erofs", image)
     fsck = subprocess.run(["fsck.erofs", image], capture_output=True, text=True, check=False)
     check.expect(fsck.returncode == 0, f"fsck.erofs accepts the image {fsck.stderr[-500:]}")
     with check.erofs(image) as mounted:
         check.compare("kernel mount of the exported image", source, mounted)
+    if image.stat().st_size < SECOND_READER_BYTES:
+        read = store_reader.read_image(store, layers[0])
+        check.expect(read == image.read_bytes(), "a second reader of the store sees the same image")
     image.unlink()
     tar = check.work / "exported.tar"
     check.export(store, "--tar", tar)
@@ -177,8 +183,8 @@ def main():
         check = Check(arguments, work)
         source = make_tree(arguments.tree, work)
         check.say(f"the source is {source}")
-        store = check_sources(check, source, arguments.shuffles)
-        check_exports(check, source, store)
+        store, layers = check_sources(check, source, arguments.shuffles)
+        check_exports(check, source, store, layers)
         if arguments.varvefs:
             check_lazy_mounts(check, source, store)
         check.say(f"{check.failures} checks failed")
