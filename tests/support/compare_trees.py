@@ -171,8 +171,10 @@ def tar_xattrs(headers):
         elif key.startswith("SCHILY.xattr."):
             xattrs[raw(key.removeprefix("SCHILY.xattr."))] = raw(value)
         elif key in ("SCHILY.acl.access", "SCHILY.acl.default"):
-            name = b"system.posix_acl_" + raw(key.removeprefix("SCHILY.acl."))
-            xattrs[name] = acl_from_text(value)
+            acl = acl_from_text(value)
+            # An access ACL of three entries says what the mode says: no filesystem stores it.
+            if key.endswith("default") or len(acl) > 4 + 3 * 8:
+                xattrs[b"system.posix_acl_" + raw(key.removeprefix("SCHILY.acl."))] = acl
     return xattrs
 
 

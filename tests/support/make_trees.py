@@ -2,7 +2,7 @@
 """Makes deterministic trees for tests: the same arguments make the same tree, times included.
 
     make_trees.py small DIR
-    make_trees.py hostile DIR [--entries N] [--sparse-bytes N] [--no-sockets]
+    make_trees.py hostile DIR [--entries N] [--sparse-bytes N] [--for-tar]
 
 small    about 80 paths of ordinary kinds, a few MB; needs no root.
 hostile  what a packer meets at the edges: every file type, names of 255 bytes and in no encoding,
@@ -122,12 +122,12 @@ def make_small(root):
     make.settle()
 
 
-def hostile_types(make, sockets):
+def hostile_types(make, for_tar):
     make.directory("types")
     make.file("types/file", b"x")
     make.file("types/empty")
     make.special("types/fifo", stat.S_IFIFO)
-    if sockets:
+    if not for_tar:
         make.socket("types/socket")
     make.special("types/null", stat.S_IFCHR, os.makedev(1, 3), 0o666)
     make.special("types/big-minor", stat.S_IFCHR, os.makedev(4095, 1048575))
@@ -159,13 +159,12 @@ def hostile_names(make):
     make.file("/".join(["long"] + ["l" * 200] * 18 + ["end"]), b"far")
 
 
-def hostile_links(make, sockets):
+def hostile_links(make, for_tar):
     make.directory("links")
-    sources = [make.file("links/file", b"linked"), make.special("links/fifo", stat.S_IFIFO),
-               make.special("links/device", stat.S_IFCHR, os.makedev(1, 5)),
-               make.symlink("links/symlink", "file")]
-    if sockets:
-        sources.append(make.socket("links/socket"))
+    sources = [make.file("links/file", b"linked"), make.symlink("links/symlink", "file")]
+    if not for_tar:
+        sources += [make.special("links/fifo", stat.S_IFIFO), make.socket("links/socket"),
+                    make.special("links/device", stat.S_IFCHR, os.makedev(1, 5))]
     for source in sources:
         make.link(source + ".second", source)
         make.link("a-links-elsewhere/" + source.split("/")[1], source)
@@ -243,11 +242,11 @@ def hostile_contents(make, sparse_bytes):
     make.file("sizes/shifted-large", b"shift" + large)
 
 
-def make_hostile(root, entries, sparse_bytes, sockets=True):
+def make_hostile(root, entries, sparse_bytes, for_tar=False):
     make = Maker(root, "hostile")
-    hostile_types(make, sockets)
+    hostile_types(make, for_tar)
     hostile_names(make)
-    hostile_links(make, sockets)
+    hostile_links(make, for_tar)
     hostile_xattrs(make)
     hostile_owners_and_times(make)
     hostile_contents(make, sparse_bytes)
@@ -263,14 +262,15 @@ def main():
     parser.add_argument("directory", help="must not exist")
     parser.add_argument("--entries", type=int, default=100_000)
     parser.add_argument("--sparse-bytes", type=int, default=5 << 30)
-    parser.add_argument("--no-sockets", action="store_true", help="for a tar, which has none")
+    parser.add_argument("--for-tar", action="store_true",
+                        help="leave out what GNU tar loses: sockets, hard links of special files")
     arguments = parser.parse_args()
     os.umask(0o022)
     if arguments.kind == "small":
         make_small(arguments.directory)
     else:
         make_hostile(arguments.directory, arguments.entries, arguments.sparse_bytes,
-                     not arguments.no_sockets)
+                     arguments.for_tar)
     return 0
 
 

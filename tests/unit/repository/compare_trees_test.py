@@ -134,6 +134,7 @@ class CompareTreesTest(unittest.TestCase):
 
     def test_a_posix_tar_equals_its_directory(self):
         os.setxattr(self.left / "d/other", "system.posix_acl_access", ACL)
+        os.setxattr(self.left / "d", "system.posix_acl_default", ACL)
         os.utime(self.left / "d/fifo", ns=(0, -1_500_000_001))
         make_trees.Maker.file(make_trees.Maker(self.left / "more", 1), "n" * 255, b"long name")
         (pathlib.Path(os.fsdecode(os.fsencode(self.left) + b"/more/\xff"))).touch()
