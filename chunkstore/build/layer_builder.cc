@@ -1,29 +1,18 @@
 #include "chunkstore/build/layer_builder.h"
 
-#include <cstdlib>
-
 #include "chunkstore/build/data_writer.h"
 #include "chunkstore/build/metadata_writer.h"
 #include "chunkstore/build/node.h"
 #include "chunkstore/build/resolved_tree.h"
+#include "chunkstore/build/temp_directory.h"
 #include "chunkstore/build/tree_resolver.h"
 
 namespace varve::chunkstore {
-namespace {
-
-std::string temp_directory_of(const LayerBuilderOptions& options) {
-  if (!options.temp_directory.empty()) return options.temp_directory;
-  const char* from_environment = std::getenv("TMPDIR");
-  return from_environment != nullptr && *from_environment != '\0' ? from_environment : "/var/tmp";
-}
-
-}  // namespace
-
 class LayerBuilder::State {
  public:
   State(LayerBuilderOptions options, ChunkSink& sink)
       : options_(std::move(options)),
-        temp_directory_(temp_directory_of(options_)),
+        temp_directory_(temp_directory_or_default(options_.temp_directory)),
         sink_(sink),
         resolver_(options_.sort_memory_bytes / 4, temp_directory_, options_.base_directory),
         data_(options_, options_.sort_memory_bytes / 2, temp_directory_, sink) {}
