@@ -1,0 +1,182 @@
+#include "fs/control/attach_service.h"
+
+#include <sys/random.h>
+
+#include "base/check.h"
+#include "chunkstore/read/image_store.h"
+
+namespace varve::fs {
+namespace {
+
+std::string random_lease() {
+  Digest random;
+  size_t filled = 0;
+  while (filled < random.bytes.size()) {
+    const ssize_t size = getrandom(random.bytes.data() + filled, random.bytes.size() - filled, 0);
+    if (size > 0) filled += static_cast<size_t>(size);
+  }
+  return random.hex().substr(0, 32);
+}
+
+std::string mount_key(const LayerView& view) {
+  return view.domain + "/" + view.layer->id().hex();
+}
+
+}  // namespace
+
+AttachService::AttachService(AttachServiceOptions options, NodeTable& nodes, ReadService& reads,
+                             Session& session, Mounter* mounter, LogSink log)
+    : options_(std::move(options)),
+      nodes_(nodes),
+      reads_(reads),
+      session_(session),
+      mounter_(mounter),
+      log_(std::move(log)),
+      background_(std::make_unique<ThreadPool>(1)) {}
+
+AttachService::~AttachService() = default;
+
+bool AttachService::stop(Deadline deadline) {
+  background_.reset();
+  std::lock_guard lock(stores_mutex_);
+  bool all_ended = true;
+  for (auto& [url, store] : stores_) all_ended = store->pool().stop(deadline) && all_ended;
+  return all_ended;
+}
+
+void AttachService::run_in_background(std::function<void()> task) {
+  background_->submit(std::move(task));
+}
+
+Result<std::shared_ptr<StoreSession>> AttachService::session_of(const std::string& url) {
+  std::lock_guard lock(stores_mutex_);
+  if (const auto found = stores_.find(url); found != stores_.end()) return found->second;
+  if (stores_.size() >= options_.store_count_max) {
+    // Sessions that nobody else holds have no layer and no work.
+    std::erase_if(stores_, [](const auto& item) { return item.second.use_count() == 1; });
+  }
+  if (stores_.size() >= options_.store_count_max) {
+    return fail(ErrorCode::kBusy, "too many stores are in use at the same time");
+  }
+  auto session =
+      std::make_shared<StoreSession>(url, options_.open_store, options_.thread_count_for_each_store,
+                                     [this] { return reads_.make_executor(); });
+  stores_.emplace(url, session);
+  return session;
+}
+
+void AttachService::attach(AttachRequest request, Done done) {
+  auto store = session_of(request.store);
+  if (!store) {
+    done(tl::unexpected(std::move(store).error()));
+    return;
+  }
+  const Deadline deadline = deadline_after_ms(options_.attach_deadline_ms);
+  FetchPool& pool = (*store)->pool();
+  pool.submit_task([this, store = std::move(*store), request = std::move(request),
+                    done = std::move(done),
+                    deadline] { done(attach_now(store, request, deadline)); });
+}
+
+Result<std::shared_ptr<Attachment>> AttachService::attach_now(
+    const std::shared_ptr<StoreSession>& store, const AttachRequest& request, Deadline deadline) {
+  VARVE_TRY(store->open());
+  auto attachment = std::make_shared<Attachment>();
+  attachment->lease = random_lease();
+  Status attached = attach_layers(store, request, deadline, *attachment);
+  if (attached && request.wants_mounts) attached = make_mounts(*attachment);
+  if (!attached) {
+    detach_now(*attachment);
+    return tl::unexpected(std::move(attached).error());
+  }
+  return attachment;
+}
+
+Status AttachService::attach_layers(const std::shared_ptr<StoreSession>& store,
+                                    const AttachRequest& request, Deadline deadline,
+                                    Attachment& attachment) {
+  std::vector<Digest> ids;
+  const chunkstore::ImageStore images(store->store());
+  if (!request.image.empty()) {
+    VARVE_ASSIGN(chunkstore::StoredImage found, images.resolve(request.image, deadline));
+    attachment.image_id = found.id;
+    attachment.image = std::move(found.image);
+    ids = attachment.image.layers;
+  }
+  for (const std::string& text : request.layers) {
+    VARVE_ASSIGN(const std::optional<Digest> id, images.find_layer(text, deadline));
+    if (!id) return fail(ErrorCode::kNotFound, "no layer '" + text + "' in " + store->url());
+    ids.push_back(*id);
+  }
+  for (const Digest& id : ids) {
+    VARVE_ASSIGN(std::shared_ptr<LayerView> view,
+                 attach_layer(store, request.domain, id, deadline));
+    attachment.views.push_back(std::move(view));
+  }
+  return {};
+}
+
+Result<std::shared_ptr<LayerView>> AttachService::attach_layer(
+    const std::shared_ptr<StoreSession>& store, const std::string& domain, const Digest& id,
+    Deadline deadline) {
+  if (auto view = nodes_.attach_again(domain, id)) return view;
+  std::lock_guard opening(store->opening_mutex(id));
+  std::shared_ptr<AttachedLayer> layer = nodes_.find_layer(id, *store);
+  if (layer == nullptr) {
+    VARVE_ASSIGN(layer, AttachedLayer::open(store, id, options_.spool_directory, deadline));
+  }
+  VARVE_ASSIGN(std::shared_ptr<LayerView> view, nodes_.attach(domain, std::move(layer)));
+  for (const uint64_t directory : {nodes_.domain_node(domain), fuse::kRootNodeId}) {
+    Status invalidated = session_.invalidate_directory(directory);
+    if (!invalidated) log_(LogLevel::kWarning, "invalidate", invalidated.error().to_string());
+  }
+  return view;
+}
+
+Status AttachService::make_mounts(Attachment& attachment) {
+  if (mounter_ == nullptr) {
+    return fail(ErrorCode::kUnsupported, "kernel mounts need varvefs to run as root");
+  }
+  for (const auto& view : attachment.views) {
+    const std::string key = mount_key(*view);
+    std::lock_guard lock(transition_mutex_);
+    VARVE_ASSIGN(UniqueFd fd, mounter_->mount(key));
+    attachment.mounts.push_back(std::move(fd));
+    attachment.mount_keys.push_back(key);
+    ++mount_use_counts_[key];
+  }
+  return {};
+}
+
+void AttachService::detach(std::shared_ptr<Attachment> attachment) {
+  background_->submit([this, attachment = std::move(attachment)] { detach_now(*attachment); });
+}
+
+void AttachService::detach_now(Attachment& attachment) {
+  attachment.mounts.clear();
+  for (const std::string& key : attachment.mount_keys) {
+    std::lock_guard lock(transition_mutex_);
+    const auto uses = mount_use_counts_.find(key);
+    VARVE_CHECK(uses != mount_use_counts_.end());
+    if (--uses->second > 0) continue;
+    mount_use_counts_.erase(uses);
+    Status dropped = mounter_->drop(key);
+    if (!dropped) log_(LogLevel::kWarning, "drop", dropped.error().to_string());
+  }
+  attachment.mount_keys.clear();
+  for (const auto& view : attachment.views) {
+    const NodeTable::Detached detached = nodes_.detach(view);
+    if (!detached.was_last) continue;
+    // What the kernel holds only because it might be needed again goes now; what is in use stays.
+    Status invalidated = session_.invalidate_entry(detached.domain_node, view->layer->id().hex());
+    if (invalidated) invalidated = session_.invalidate_directory(detached.domain_node);
+    if (invalidated && detached.domain_is_empty) {
+      invalidated = session_.invalidate_entry(fuse::kRootNodeId, view->domain);
+    }
+    if (invalidated) invalidated = session_.invalidate_directory(fuse::kRootNodeId);
+    if (!invalidated) log_(LogLevel::kWarning, "invalidate", invalidated.error().to_string());
+  }
+  attachment.views.clear();
+}
+
+}  // namespace varve::fs

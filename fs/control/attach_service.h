@@ -1,0 +1,101 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "chunkstore/format/image.h"
+#include "fs/fetch/read_service.h"
+#include "fs/fetch/store_session.h"
+#include "fs/log.h"
+#include "fs/mounter/mounter.h"
+#include "fs/transport/session.h"
+#include "fs/view/node_table.h"
+
+namespace varve::fs {
+
+/// What `POST /v1/attach` asks for.
+struct AttachRequest {
+  std::string store;                ///< URL.
+  std::string image;                ///< `name:tag` or an id; may be empty when layers are given.
+  std::vector<std::string> layers;  ///< Ids of further layers, above the image's, lowest first.
+  std::string domain = "default";
+  bool wants_mounts = false;
+  bool keeps = false;  ///< Outlives the connection that made it.
+};
+
+/// One attach that was granted.
+struct Attachment {
+  std::string lease;
+  Digest image_id;  ///< Zero when only layers were asked for.
+  chunkstore::Image image;
+  std::vector<std::shared_ptr<LayerView>> views;  ///< Lowest first.
+  std::vector<UniqueFd> mounts;                   ///< One a view when they were asked for.
+  std::vector<std::string> mount_keys;            ///< Shared mounts that this attach uses.
+};
+
+struct AttachServiceOptions {
+  std::string spool_directory;
+  int64_t attach_deadline_ms = 20'000;
+  size_t thread_count_for_each_store = 8;
+  size_t store_count_max = 64;
+  StoreOpener open_store;
+};
+
+/// Attaches and detaches layers. Work that may block runs on the store's own threads; every method
+/// here returns soon. Thread-safe.
+class AttachService {
+ public:
+  /// @param mounter  Null where kernel mounts cannot be made. The references outlive the service.
+  AttachService(AttachServiceOptions options, NodeTable& nodes, ReadService& reads,
+                Session& session, Mounter* mounter, LogSink log);
+  /// Blocks while a thread hangs in a store: see stop().
+  ~AttachService();
+
+  using Done = std::function<void(Result<std::shared_ptr<Attachment>>)>;
+  /// Calls `done` on another thread, when the store answered or failed; a store that hangs may
+  /// never let it.
+  void attach(AttachRequest request, Done done);
+  /// Gives back what attach() granted, in the background.
+  void detach(std::shared_ptr<Attachment> attachment);
+
+  /// Runs `task` in the background, e.g. what walks a whole tree.
+  void run_in_background(std::function<void()> task);
+
+  int64_t attach_deadline_ms() const { return options_.attach_deadline_ms; }
+  /// False when a thread still hangs in a store by `deadline`: then the process must end without
+  /// destroying this object.
+  bool stop(Deadline deadline);
+
+ private:
+  Result<std::shared_ptr<StoreSession>> session_of(const std::string& url);
+  Result<std::shared_ptr<Attachment>> attach_now(const std::shared_ptr<StoreSession>& store,
+                                                 const AttachRequest& request, Deadline deadline);
+  Status attach_layers(const std::shared_ptr<StoreSession>& store, const AttachRequest& request,
+                       Deadline deadline, Attachment& attachment);
+  Result<std::shared_ptr<LayerView>> attach_layer(const std::shared_ptr<StoreSession>& store,
+                                                  const std::string& domain, const Digest& id,
+                                                  Deadline deadline);
+  Status make_mounts(Attachment& attachment);
+  void detach_now(Attachment& attachment);
+
+  const AttachServiceOptions options_;
+  NodeTable& nodes_;
+  ReadService& reads_;
+  Session& session_;
+  Mounter* const mounter_;
+  const LogSink log_;
+
+  std::mutex stores_mutex_;
+  std::map<std::string, std::shared_ptr<StoreSession>> stores_;
+  // Makes "last detach, so unmount" and "first attach, so mount" exclude each other.
+  std::mutex transition_mutex_;
+  std::map<std::string, size_t> mount_use_counts_;
+  std::unique_ptr<ThreadPool> background_;
+};
+
+}  // namespace varve::fs

@@ -1,0 +1,226 @@
+#include "fs/daemon.h"
+
+#include <fcntl.h>
+#include <malloc.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "base/clock.h"
+#include "base/file_io.h"
+#include "chunkstore/store/store.h"
+#include "fs/control/attach_service.h"
+#include "fs/control/control_api.h"
+#include "fs/control/control_server.h"
+#include "fs/fuse/mount_point.h"
+#include "fs/mounter/mounter.h"
+#include "fs/view/file_system.h"
+
+namespace varve::fs {
+namespace {
+
+// How long the end may wait for threads that are inside a store.
+constexpr int64_t kStopDeadlineMs = 3000;
+// Two arenas: memory of many threads does not spread over many heaps.
+constexpr int kMallocArenaCountMax = 2;
+constexpr mode_t kRunDirectoryMode = 0700;
+
+void raise_descriptor_limit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/// The daemon's parts, in the order they are made; they end in the opposite order.
+class Daemon {
+ public:
+  Daemon(const DaemonOptions& options, const LogSink& log) : options_(options), log_(log) {}
+
+  Status start();
+  /// Serves; returns when it is time to end.
+  void run(const std::function<void()>& ready);
+  /// False when a thread still hangs in a store.
+  bool stop();
+
+ private:
+  Status take_run_directory();
+  Status mount();
+  void start_mounter();
+  Status start_session();
+  Status start_control();
+  bool should_end();
+
+  const DaemonOptions options_;
+  const LogSink log_;
+  std::string mountpoint_;
+  UniqueFd lock_;
+  std::atomic<bool> session_ended_{false};
+  MonotonicClock::time_point last_used_ = MonotonicClock::now();
+
+  std::unique_ptr<MountPoint> mount_point_;
+  std::unique_ptr<Mounter> mounter_;
+  std::unique_ptr<ReadService> reads_;
+  NodeTable nodes_;
+  std::unique_ptr<FileSystem> file_system_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<AttachService> attaches_;
+  std::unique_ptr<ControlApi> api_;
+  std::unique_ptr<ControlServer> server_;
+};
+
+Status Daemon::take_run_directory() {
+  VARVE_TRY(make_directories(options_.run_directory, kRunDirectoryMode));
+  const std::string path = options_.run_directory + "/varvefs.lock";
+  VARVE_ASSIGN(lock_, open_file(path, O_RDWR | O_CREAT, 0600));
+  if (flock(lock_.get(), LOCK_EX | LOCK_NB)) {
+    if (errno != EWOULDBLOCK) return fail_errno("locking '" + path + "'");
+    return fail(ErrorCode::kBusy, "another varvefs runs in '" + options_.run_directory + "'");
+  }
+  return {};
+}
+
+Status Daemon::mount() {
+  mountpoint_ = options_.mountpoint.empty() ? options_.run_directory + "/mnt" : options_.mountpoint;
+  VARVE_TRY(remove_stale_mounts(mountpoint_));
+  VARVE_TRY(make_directories(mountpoint_, kRunDirectoryMode));
+  VARVE_ASSIGN(MountPoint mounted, MountPoint::create(mountpoint_));
+  mount_point_ = std::make_unique<MountPoint>(std::move(mounted));
+  return {};
+}
+
+void Daemon::start_mounter() {
+  if (geteuid() != 0) return;
+  auto root = open_file(mountpoint_, O_PATH | O_DIRECTORY);
+  if (!root) {
+    log_(LogLevel::kWarning, "", "no kernel mounts: " + root.error().to_string());
+    return;
+  }
+  auto mounter =
+      Mounter::start(root->get(), {options_.run_directory, options_.mount_with_loop_devices});
+  if (mounter) {
+    mounter_ = std::move(*mounter);
+  } else {
+    log_(LogLevel::kWarning, "", "no kernel mounts: " + mounter.error().to_string());
+  }
+}
+
+Status Daemon::start_session() {
+  reads_ = std::make_unique<ReadService>(
+      ReadServiceOptions{options_.cache_bytes_max, options_.read_deadline_ms}, log_);
+  file_system_ = std::make_unique<FileSystem>(nodes_, *reads_, log_);
+  SessionOptions session_options;
+  session_options.transport = options_.transport;
+  session_options.probe_ring = options_.probe_ring;
+  VARVE_ASSIGN(session_,
+               Session::start(mount_point_->take_fuse_fd(), *file_system_,
+                              std::move(session_options), [this] { session_ended_ = true; }));
+  file_system_->set_opens_are_needless(session_->opens_are_needless());
+  std::string text = std::string("transport ") + transport_name(session_->transport());
+  if (!session_->fallback_reason().empty()) {
+    text += " (no ring: " + session_->fallback_reason() + ")";
+  }
+  log_(LogLevel::kInfo, "", text);
+  Status readahead = mount_point_->set_readahead_kb(options_.readahead_kb);
+  if (!readahead) {
+    log_(LogLevel::kWarning, "", "setting the read-ahead: " + readahead.error().to_string());
+  }
+  return {};
+}
+
+Status Daemon::start_control() {
+  AttachServiceOptions attach_options;
+  attach_options.spool_directory = options_.spool_directory;
+  attach_options.attach_deadline_ms = options_.attach_deadline_ms;
+  attach_options.thread_count_for_each_store = options_.fetch_thread_count;
+  attach_options.open_store = options_.open_store;
+  if (!attach_options.open_store) {
+    attach_options.open_store = [](const std::string& url) {
+      return chunkstore::open_store(url, false);
+    };
+  }
+  attaches_ = std::make_unique<AttachService>(std::move(attach_options), nodes_, *reads_, *session_,
+                                              mounter_.get(), log_);
+  api_ = std::make_unique<ControlApi>(
+      DaemonFacts{version(), mountpoint_, transport_name(session_->transport()),
+                  session_->fallback_reason()},
+      *attaches_, nodes_, *reads_);
+  VARVE_ASSIGN(server_, ControlServer::listen(options_.run_directory + "/control.sock", *api_,
+                                              options_.attach_deadline_ms, log_));
+  return {};
+}
+
+Status Daemon::start() {
+  raise_descriptor_limit();
+  mallopt(M_ARENA_MAX, kMallocArenaCountMax);
+  VARVE_TRY(take_run_directory());
+  VARVE_TRY(mount());
+  start_mounter();
+  VARVE_TRY(start_session());
+  return start_control();
+}
+
+bool Daemon::should_end() {
+  if (session_ended_) {
+    log_(LogLevel::kWarning, "", "'" + mountpoint_ + "' was unmounted");
+    return true;
+  }
+  if (options_.linger_s < 0) return false;
+  const auto now = MonotonicClock::now();
+  // A connection may be about to attach; a view without an attach is still read by somebody.
+  if (server_->connection_count() > 0 || api_->attachment_count() > 0 || nodes_.view_count() > 0) {
+    last_used_ = now;
+  }
+  return now - last_used_ >= std::chrono::seconds(options_.linger_s);
+}
+
+void Daemon::run(const std::function<void()>& ready) {
+  last_used_ = MonotonicClock::now();
+  ready();
+  const int signal_number = server_->run({SIGTERM, SIGINT}, [this] { return should_end(); });
+  log_(LogLevel::kInfo, "",
+       signal_number == 0 ? "ending" : "ending on signal " + std::to_string(signal_number));
+}
+
+bool Daemon::stop() {
+  const Deadline deadline = deadline_after_ms(kStopDeadlineMs);
+  // Nobody waits for a store any more; what comes from now on fails at once.
+  if (reads_ != nullptr) reads_->abort_all();
+  if (mount_point_ != nullptr) {
+    Status unmounted = mount_point_->unmount();
+    if (!unmounted) log_(LogLevel::kWarning, "", unmounted.error().to_string());
+  }
+  if (api_ != nullptr) api_->detach_all();
+  const bool all_ended = attaches_ == nullptr || attaches_->stop(deadline);
+  server_.reset();
+  mounter_.reset();
+  if (session_ != nullptr) session_->stop();
+  return all_ended;
+}
+
+}  // namespace
+
+const char* version() {
+  return VARVE_VERSION;
+}
+
+Result<bool> run_daemon(const DaemonOptions& options, const LogSink& log,
+                        const std::function<void()>& ready) {
+  // Not destroyed while a thread of it hangs in a store.
+  auto daemon = std::make_unique<Daemon>(options, log);
+  Status started = daemon->start();
+  if (started) daemon->run(ready);
+  const bool all_ended = daemon->stop();
+  if (!all_ended) {
+    log(LogLevel::kWarning, "", "a store still hangs; leaving its threads behind");
+    static_cast<void>(daemon.release());
+  }
+  if (!started) return tl::unexpected(std::move(started).error());
+  return all_ended;
+}
+
+}  // namespace varve::fs

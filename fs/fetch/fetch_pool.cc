@@ -1,0 +1,108 @@
+#include "fs/fetch/fetch_pool.h"
+
+#include <pthread.h>
+
+namespace varve::fs {
+namespace {
+
+// Where a read starts and ends in the image; holes do not matter for neighbourhood.
+uint64_t first_offset(const ReadOperation& read) {
+  return read.segments.front().image_offset;
+}
+uint64_t end_offset(const ReadOperation& read) {
+  return read.segments.back().image_offset + read.segments.back().size;
+}
+
+}  // namespace
+
+FetchPool::FetchPool(size_t thread_count_max, ExecutorFactory make_executor)
+    : thread_count_max_(thread_count_max), make_executor_(std::move(make_executor)) {}
+
+FetchPool::~FetchPool() {
+  stop(kNoDeadline);
+}
+
+bool FetchPool::stop(Deadline deadline) {
+  {
+    std::unique_lock lock(mutex_);
+    stopping_ = true;
+    reads_.clear();
+    tasks_.clear();
+    work_available_.notify_all();
+    const auto all_ended = [&] { return ended_count_ == threads_.size(); };
+    if (deadline == kNoDeadline) {
+      thread_ended_.wait(lock, all_ended);
+    } else if (!thread_ended_.wait_until(lock, deadline, all_ended)) {
+      return false;
+    }
+  }
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+  return true;
+}
+
+void FetchPool::submit(std::shared_ptr<ReadOperation> read) {
+  {
+    std::lock_guard lock(mutex_);
+    reads_.push_back(std::move(read));
+    start_thread_if_needed();
+  }
+  work_available_.notify_one();
+}
+
+void FetchPool::submit_task(std::function<void()> task) {
+  {
+    std::lock_guard lock(mutex_);
+    tasks_.push_back(std::move(task));
+    start_thread_if_needed();
+  }
+  work_available_.notify_one();
+}
+
+void FetchPool::start_thread_if_needed() {
+  if (stopping_ || idle_count_ >= reads_.size() + tasks_.size()) return;
+  if (threads_.size() < thread_count_max_) threads_.emplace_back([this] { run(); });
+}
+
+std::vector<std::shared_ptr<ReadOperation>> FetchPool::take_batch() {
+  std::vector<std::shared_ptr<ReadOperation>> batch;
+  uint64_t bytes = 0;
+  do {
+    bytes += reads_.front()->size;
+    batch.push_back(std::move(reads_.front()));
+    reads_.pop_front();
+  } while (idle_count_ == 0 && !reads_.empty() && reads_.front()->layer == batch.back()->layer &&
+           first_offset(*reads_.front()) == end_offset(*batch.back()) &&
+           bytes + reads_.front()->size <= kBatchBytesMax);
+  return batch;
+}
+
+void FetchPool::run() {
+  pthread_setname_np(pthread_self(), "fetch");
+  const std::unique_ptr<ReadExecutor> executor = make_executor_();
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    ++idle_count_;
+    work_available_.wait(lock, [&] { return stopping_ || !reads_.empty() || !tasks_.empty(); });
+    --idle_count_;
+    if (stopping_) break;
+    if (!reads_.empty()) {
+      auto batch = take_batch();
+      lock.unlock();
+      executor->execute(batch);
+      batch.clear();
+    } else {
+      std::function<void()> task = std::move(tasks_.front());
+      tasks_.pop_front();
+      lock.unlock();
+      task();
+      task = nullptr;
+    }
+    lock.lock();
+  }
+  ++ended_count_;
+  thread_ended_.notify_all();
+}
+
+}  // namespace varve::fs

@@ -1,0 +1,63 @@
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "fs/fetch/read_operation.h"
+
+namespace varve::fs {
+
+/// Carries out reads on a thread of a FetchPool. Loop-local.
+class ReadExecutor {
+ public:
+  virtual ~ReadExecutor() = default;
+  /// @param batch  Reads of one layer whose image ranges follow one another.
+  virtual void execute(const std::vector<std::shared_ptr<ReadOperation>>& batch) = 0;
+};
+
+/// The threads that may block on one store: a store that hangs keeps its own threads and nobody
+/// else's. Threads start when there is work for them, up to a bound, and stay. Thread-safe.
+class FetchPool {
+ public:
+  using ExecutorFactory = std::function<std::unique_ptr<ReadExecutor>()>;
+
+  FetchPool(size_t thread_count_max, ExecutorFactory make_executor);
+  /// stop() without a deadline.
+  ~FetchPool();
+
+  /// Drops what is queued and joins the threads; false when one still hangs in the store by
+  /// `deadline`. Idempotent.
+  bool stop(Deadline deadline);
+
+  /// Queues a read. While all threads are busy, reads that continue one another are taken as one
+  /// batch, of at most kBatchBytesMax.
+  void submit(std::shared_ptr<ReadOperation> read);
+  /// Queues other work against the store (an attach).
+  void submit_task(std::function<void()> task);
+
+  static constexpr uint64_t kBatchBytesMax = 4 << 20;
+
+ private:
+  void run();
+  void start_thread_if_needed();
+  std::vector<std::shared_ptr<ReadOperation>> take_batch();
+
+  const size_t thread_count_max_;
+  const ExecutorFactory make_executor_;
+  std::mutex mutex_;
+  std::condition_variable work_available_;
+  std::condition_variable thread_ended_;
+  std::deque<std::shared_ptr<ReadOperation>> reads_;
+  std::deque<std::function<void()>> tasks_;
+  size_t idle_count_ = 0;
+  size_t ended_count_ = 0;
+  bool stopping_ = false;
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace varve::fs

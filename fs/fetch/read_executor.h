@@ -1,0 +1,69 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "chunkstore/format/chunk.h"
+#include "fs/cache/memory_cache.h"
+#include "fs/cache/single_flight.h"
+#include "fs/fetch/chunk_fetcher.h"
+#include "fs/fetch/fetch_pool.h"
+#include "fs/fetch/pending_reads.h"
+#include "fs/log.h"
+
+namespace varve::fs {
+
+class AttachedLayer;
+
+/// Carries out reads that need the store: finds the chunks, takes what the memory cache or another
+/// thread has, fetches and verifies the rest, and fills the payloads. Loop-local.
+class StoreReadExecutor : public ReadExecutor {
+ public:
+  /// The references must outlive the executor.
+  StoreReadExecutor(MemoryCache& cache, PendingReads& pending, const LogSink& log)
+      : cache_(cache), pending_(pending), log_(log) {}
+
+  void execute(const std::vector<std::shared_ptr<ReadOperation>>& batch) override;
+
+ private:
+  /// A read and how many of its parts are missing.
+  struct Progress {
+    std::shared_ptr<ReadOperation> read;
+    size_t missing_count = 0;
+    bool is_over = false;  // Answered, by whomever.
+  };
+  /// The part of a chunk that a read wants.
+  struct Use {
+    size_t progress_index = 0;
+    uint32_t chunk_offset = 0;
+    uint32_t size = 0;
+    uint32_t payload_offset = 0;
+  };
+  struct Need {
+    chunkstore::ChunkLocation location;
+    std::vector<Use> uses;
+  };
+  class Consumer;
+
+  void plan(AttachedLayer& layer, size_t progress_index, std::vector<Need>& needs);
+  Status add_needs(AttachedLayer& layer, size_t progress_index, const ReadSegment& segment,
+                   std::vector<Need>& needs);
+  bool fill_local_parts(AttachedLayer& layer, Progress& progress);
+  void fetch(AttachedLayer& layer, std::vector<Need>& needs);
+  void deliver(const Need& need, const ChunkBytes& bytes);
+  void part_is_there(Progress& progress);
+  void fail_read(Progress& progress, int errno_value);
+  void fail_need(AttachedLayer& layer, const Need& need, const Error& error);
+  Deadline latest_deadline() const;
+
+  MemoryCache& cache_;
+  PendingReads& pending_;
+  const LogSink& log_;
+  ChunkFetcher fetcher_;
+  chunkstore::ChunkDecoder decoder_;
+  std::vector<Progress> progress_;  // Of the batch.
+};
+
+}  // namespace varve::fs

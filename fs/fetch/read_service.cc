@@ -1,0 +1,75 @@
+#include "fs/fetch/read_service.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "fs/fetch/read_executor.h"
+
+namespace varve::fs {
+
+ReadService::ReadService(ReadServiceOptions options, LogSink log,
+                         PendingReads::IsBeingKilled killed)
+    : options_(options),
+      log_(std::move(log)),
+      cache_(options.cache_bytes_max),
+      pending_(std::move(killed)) {}
+
+std::unique_ptr<ReadExecutor> ReadService::make_executor() {
+  return std::make_unique<StoreReadExecutor>(cache_, pending_, log_);
+}
+
+void ReadService::read(Request& request, std::shared_ptr<AttachedLayer> layer,
+                       std::vector<ReadSegment> segments, uint32_t size) {
+  LayerStats& stats = layer->stats();
+  stats.read_requests.fetch_add(1, std::memory_order_relaxed);
+  stats.read_bytes.fetch_add(size, std::memory_order_relaxed);
+  for (const ReadSegment& segment : segments) {
+    if (segment.image_offset != ReadSegment::kHole) {
+      stats.touched.mark(segment.image_offset, segment.size);
+    }
+  }
+  if (copy_local(request, *layer, segments)) {
+    request.reply(size);
+    return;
+  }
+  FetchPool& pool = layer->pool();
+  auto operation =
+      std::make_shared<ReadOperation>(request, std::move(layer), std::move(segments), size,
+                                      deadline_after_ms(options_.read_deadline_ms));
+  pending_.add(operation);
+  pool.submit(std::move(operation));
+}
+
+bool ReadService::copy_local(Request& request, AttachedLayer& layer,
+                             const std::vector<ReadSegment>& segments) {
+  const MutableByteView payload = request.payload();
+  for (const ReadSegment& segment : segments) {
+    uint8_t* to = payload.data() + segment.payload_offset;
+    if (segment.image_offset == ReadSegment::kHole) {
+      std::memset(to, 0, segment.size);
+      continue;
+    }
+    const uint64_t end = segment.image_offset + segment.size;
+    for (uint64_t offset = segment.image_offset; offset < end;) {
+      uint64_t part_size;
+      if (offset < layer.metadata_bytes()) {
+        part_size = std::min(end, layer.metadata_bytes()) - offset;
+        if (!layer.metadata().read(offset, {to, part_size})) return false;
+      } else {
+        const auto location = layer.map().locate_local(offset);
+        if (!location) return false;
+        const ChunkBytes chunk = cache_.find(location->id);
+        if (chunk == nullptr || chunk->size() != location->raw_size) return false;
+        const uint64_t in_chunk = offset - location->image_offset;
+        part_size = std::min<uint64_t>(end - offset, location->raw_size - in_chunk);
+        std::memcpy(to, chunk->data() + in_chunk, part_size);
+        layer.stats().memory_hits.fetch_add(1, std::memory_order_relaxed);
+      }
+      to += part_size;
+      offset += part_size;
+    }
+  }
+  return true;
+}
+
+}  // namespace varve::fs

@@ -1,0 +1,193 @@
+#include "fs/fuse/mount_point.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <sstream>
+#include <vector>
+
+#include "base/file_io.h"
+
+namespace varve::fs {
+namespace {
+
+constexpr const char* kType = "fuse.varvefs";
+constexpr size_t kMountinfoBytesMax = 64 << 20;
+
+Result<UniqueFd> mount_as_root(const std::string& path) {
+  VARVE_ASSIGN(UniqueFd fd, open_file("/dev/fuse", O_RDWR));
+  const std::string options =
+      "fd=" + std::to_string(fd.get()) +
+      ",rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions";
+  // No MS_NODEV: /dev/null must work below tree/ inside a chroot. Set-user-id programs of images
+  // must not work on the host.
+  if (mount("varvefs", path.c_str(), kType, MS_RDONLY | MS_NOSUID | MS_NOATIME, options.c_str())) {
+    return fail_errno("mounting at '" + path + "'");
+  }
+  return fd;
+}
+
+Result<UniqueFd> receive_fd(int socket) {
+  char byte;
+  iovec part{&byte, 1};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  ssize_t size;
+  do {
+    size = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+  } while (size < 0 && errno == EINTR);
+  if (size < 0) return fail_errno("receiving from fusermount3");
+  const cmsghdr* header = size == 0 ? nullptr : CMSG_FIRSTHDR(&message);
+  if (header == nullptr || header->cmsg_type != SCM_RIGHTS) {
+    return fail(ErrorCode::kPermission, "fusermount3 did not mount (its message is on stderr)");
+  }
+  int fd;
+  std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
+  return UniqueFd(fd);
+}
+
+// Runs fusermount3; returns its exit status.
+Result<int> run_fusermount(std::vector<std::string> arguments, int inherited_fd) {
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+  std::string comm_fd = "_FUSE_COMMFD=" + std::to_string(inherited_fd);
+  std::vector<char*> environment = {comm_fd.data()};
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    environment.push_back(*variable);
+  }
+  environment.push_back(nullptr);
+  pid_t pid;
+  const int error =
+      posix_spawnp(&pid, "fusermount3", nullptr, nullptr, argv.data(), environment.data());
+  if (error != 0) return fail_errno(error, "starting fusermount3");
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0) {
+    if (errno != EINTR) return fail_errno("waiting for fusermount3");
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+}
+
+// The protocol of fusermount3(1): it sends the descriptor over the socket named by _FUSE_COMMFD.
+Result<UniqueFd> mount_by_helper(const std::string& path) {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets)) return fail_errno("socketpair");
+  UniqueFd ours(sockets[0]);
+  UniqueFd theirs(sockets[1]);
+  if (fcntl(ours.get(), F_SETFD, FD_CLOEXEC) < 0) return fail_errno("fcntl");
+  VARVE_ASSIGN(
+      const int status,
+      run_fusermount({"fusermount3", "-o",
+                      "ro,nosuid,default_permissions,fsname=varvefs,subtype=varvefs", "--", path},
+                     theirs.get()));
+  theirs.reset();
+  if (status != 0) {
+    return fail(ErrorCode::kPermission, "fusermount3 ended with status " + std::to_string(status));
+  }
+  return receive_fd(ours.get());
+}
+
+// mountinfo(5) writes space, tab, newline and backslash as \ooo.
+std::string unescape_octal(std::string_view text) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 3 < text.size()) {
+      result += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 +
+                                  (text[i + 3] - '0'));
+      i += 3;
+    } else {
+      result += text[i];
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+MountPoint::MountPoint(std::string path, UniqueFd fuse_fd, bool by_helper)
+    : path_(std::move(path)), fuse_fd_(std::move(fuse_fd)), by_helper_(by_helper) {}
+
+MountPoint::MountPoint(MountPoint&& other) noexcept
+    : path_(std::move(other.path_)),
+      fuse_fd_(std::move(other.fuse_fd_)),
+      by_helper_(other.by_helper_),
+      is_mounted_(std::exchange(other.is_mounted_, false)) {}
+
+MountPoint::~MountPoint() {
+  static_cast<void>(unmount());
+}
+
+Result<MountPoint> MountPoint::create(const std::string& path) {
+  const bool is_root = geteuid() == 0;
+  VARVE_ASSIGN(UniqueFd fd, is_root ? mount_as_root(path) : mount_by_helper(path));
+  return MountPoint(path, std::move(fd), !is_root);
+}
+
+Status MountPoint::set_readahead_kb(int readahead_kb) const {
+  VARVE_ASSIGN(const MountedAt mounted, find_mount(path_));
+  const std::string file = "/sys/class/bdi/" + mounted.device + "/read_ahead_kb";
+  VARVE_ASSIGN(const UniqueFd fd, open_file(file, O_WRONLY));
+  return write_all(fd.get(), as_bytes(std::to_string(readahead_kb)));
+}
+
+Status MountPoint::unmount() {
+  if (!std::exchange(is_mounted_, false)) return {};
+  if (by_helper_) {
+    VARVE_ASSIGN(const int status,
+                 run_fusermount({"fusermount3", "-u", "-z", "-q", "--", path_}, -1));
+    if (status != 0) return fail(ErrorCode::kBusy, "fusermount3 could not unmount '" + path_ + "'");
+    return {};
+  }
+  if (umount2(path_.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) && errno != EINVAL) {
+    return fail_errno("unmounting '" + path_ + "'");
+  }
+  return {};
+}
+
+Result<MountedAt> find_mount(const std::string& path) {
+  VARVE_ASSIGN(const Bytes text, read_file("/proc/self/mountinfo", kMountinfoBytesMax));
+  std::istringstream lines{std::string(as_text(text))};
+  std::optional<MountedAt> found;
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream fields(line);
+    std::string id, parent, device, root, mount_point, word;
+    fields >> id >> parent >> device >> root >> mount_point;
+    if (unescape_octal(mount_point) != path) continue;
+    while (fields >> word && word != "-") {
+    }
+    std::string type;
+    fields >> type;
+    found = MountedAt{device, type};
+  }
+  if (!found) return fail(ErrorCode::kNotFound, "nothing is mounted at '" + path + "'");
+  return *found;
+}
+
+Status remove_stale_mounts(const std::string& path) {
+  for (;;) {
+    auto mounted = find_mount(path);
+    if (!mounted) {
+      if (mounted.error().code() == ErrorCode::kNotFound) return {};
+      return tl::unexpected(std::move(mounted).error());
+    }
+    if (mounted->type != kType) {
+      return fail(ErrorCode::kBusy, "'" + path + "' is a mount point of type " + mounted->type);
+    }
+    if (umount2(path.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW)) {
+      return fail_errno("unmounting what an earlier varvefs left at '" + path + "'");
+    }
+  }
+}
+
+}  // namespace varve::fs

@@ -1,0 +1,73 @@
+#include "fs/layer/attached_layer.h"
+
+#include <optional>
+#include <vector>
+
+#include "base/file_io.h"
+#include "chunkstore/format/chunk.h"
+#include "fs/fetch/chunk_fetcher.h"
+
+namespace varve::fs {
+namespace {
+
+using chunkstore::ChunkLocation;
+
+/// Writes decoded metadata chunks to their place in a file.
+class MetadataConsumer : public ChunkConsumer {
+ public:
+  explicit MetadataConsumer(int fd) : fd_(fd) {}
+
+  Status decode(size_t, const ChunkLocation& location, ByteView stored) override {
+    raw_.resize(location.raw_size);
+    VARVE_TRY(decoder_.decode(stored, location.is_raw, location.id, raw_));
+    return pwrite_all(fd_, location.image_offset, raw_);
+  }
+  void failed(size_t, const ChunkLocation&, const Error& error) override {
+    if (!first_error_) first_error_ = error;
+  }
+  const std::optional<Error>& first_error() const { return first_error_; }
+
+ private:
+  int fd_;
+  Bytes raw_;
+  chunkstore::ChunkDecoder decoder_;
+  std::optional<Error> first_error_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<AttachedLayer>> AttachedLayer::open(std::shared_ptr<StoreSession> session,
+                                                           const Digest& id,
+                                                           const std::string& spool_directory,
+                                                           Deadline deadline) {
+  auto map = chunkstore::LayerMap::open(session->store(), id, spool_directory, deadline);
+  if (!map) return fail(std::move(map).error(), "attaching layer " + id.hex());
+  std::shared_ptr<AttachedLayer> layer(new AttachedLayer(std::move(session), std::move(*map)));
+  Status fetched = layer->fetch_metadata(spool_directory, deadline);
+  if (!fetched) {
+    return fail(std::move(fetched).error(), "fetching the metadata of layer " + id.hex());
+  }
+  auto reader = chunkstore::erofs::Reader::open(*layer->metadata_);
+  if (!reader) return fail(std::move(reader).error(), "image of layer " + id.hex());
+  layer->reader_ = std::make_unique<chunkstore::erofs::Reader>(std::move(*reader));
+  return layer;
+}
+
+Status AttachedLayer::fetch_metadata(const std::string& spool_directory, Deadline deadline) {
+  VARVE_ASSIGN(UniqueFd file, open_unlinked_temp(spool_directory));
+  std::vector<ChunkLocation> chunks;
+  for (uint64_t offset = 0; offset < metadata_bytes();) {
+    VARVE_ASSIGN(ChunkLocation location, map_->locate(offset, deadline));
+    offset = location.image_offset + location.raw_size;
+    chunks.push_back(std::move(location));
+  }
+  MetadataConsumer consumer(file.get());
+  ChunkFetcher fetcher;
+  fetcher.fetch({store(), *map_, stats_}, chunks, deadline, consumer);
+  if (consumer.first_error()) return tl::unexpected(*consumer.first_error());
+  stats_.fetched_chunks.fetch_add(chunks.size(), std::memory_order_relaxed);
+  metadata_ = std::make_unique<MetadataFile>(std::move(file), image_bytes(), metadata_bytes());
+  return {};
+}
+
+}  // namespace varve::fs

@@ -1,0 +1,166 @@
+#include "fs/mounter/helper.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <map>
+
+#include "base/file_io.h"
+#include "fs/mounter/message.h"
+#include "fs/mounter/mount_api.h"
+
+namespace varve::fs::mounter {
+namespace {
+
+class Helper {
+ public:
+  Helper(int mount_root_fd, const MounterOptions& options)
+      : mount_root_fd_(mount_root_fd), options_(options) {}
+
+  Status set_up();
+  Result<UniqueFd> mount(const std::string& key);
+  Status drop(const std::string& key);
+
+ private:
+  Result<UniqueFd> make_mount(int layer_fd);
+  Result<UniqueFd> make_loop_mount(int layer_fd);
+
+  const int mount_root_fd_;
+  const MounterOptions options_;
+  UniqueFd dev_fd_;
+  std::map<std::string, std::string> mounts_;  // Key to path.
+  uint64_t next_number_ = 0;
+};
+
+// A private mount namespace with nothing in it but a small tmpfs, so that no mount of the host is
+// held. The one pivot_root of the daemon's life.
+Status Helper::set_up() {
+  auto dev = open_file("/dev", O_PATH | O_DIRECTORY);
+  if (!dev) return fail(std::move(dev).error(), "opening /dev");
+  dev_fd_ = std::move(*dev);
+  if (unshare(CLONE_NEWNS)) return fail_errno("making a mount namespace");
+  const char* scratch = options_.scratch_directory.c_str();
+  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr)) {
+    return fail_errno("making the namespace private");
+  }
+  if (::mount("varvefs-mounts", scratch, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+              "size=1m,nr_inodes=20000,mode=0700")) {
+    return fail_errno("mounting a tmpfs");
+  }
+  if (chdir(scratch) || syscall(SYS_pivot_root, ".", ".") || umount2(".", MNT_DETACH) ||
+      chdir("/")) {
+    return fail_errno("changing the root");
+  }
+  return {};
+}
+
+Result<UniqueFd> Helper::make_mount(int layer_fd) {
+  if (fchdir(layer_fd)) return fail_errno("entering the layer's directory");
+  if (!options_.loop_only) {
+    auto mounted = make_erofs_mount("image.erofs", true);
+    // Kernels before 6.12 mount block devices only.
+    if (mounted || mounted.error().errno_value() != ENOTBLK) return mounted;
+  }
+  return make_loop_mount(layer_fd);
+}
+
+Result<UniqueFd> Helper::make_loop_mount(int layer_fd) {
+  VARVE_ASSIGN(const UniqueFd image, open_file_at(layer_fd, "image.erofs", O_RDONLY));
+  VARVE_ASSIGN(const LoopDevice device, make_loop_device(dev_fd_.get(), image.get()));
+  if (fchdir(dev_fd_.get())) return fail_errno("entering /dev");
+  return make_erofs_mount(device.name, false);
+}
+
+Result<UniqueFd> Helper::mount(const std::string& key) {
+  if (const auto found = mounts_.find(key); found != mounts_.end()) {
+    return clone_mount(found->second);
+  }
+  VARVE_ASSIGN(const UniqueFd layer,
+               open_file_at(mount_root_fd_, key, O_PATH | O_DIRECTORY | O_NOFOLLOW));
+  auto mounted = make_mount(layer.get());
+  if (chdir("/")) return fail_errno("leaving the layer's directory");
+  if (!mounted) return mounted;
+  const std::string path = "/" + std::to_string(next_number_++);
+  if (mkdir(path.c_str(), 0700)) return fail_errno("mkdir");
+  Status attached = attach_mount(mounted->get(), path);
+  if (!attached) {
+    rmdir(path.c_str());
+    return tl::unexpected(std::move(attached).error());
+  }
+  mounts_.emplace(key, path);
+  return clone_mount(path);
+}
+
+Status Helper::drop(const std::string& key) {
+  const auto found = mounts_.find(key);
+  if (found == mounts_.end()) return {};
+  const std::string path = found->second;
+  mounts_.erase(found);
+  if (umount2(path.c_str(), MNT_DETACH)) return fail_errno("umount");
+  if (rmdir(path.c_str())) return fail_errno("rmdir");
+  return {};
+}
+
+// Only what the helper needs stays open: above all not /dev/fuse.
+void close_other_descriptors(int socket, int mount_root_fd) {
+  const int first = std::min(socket, mount_root_fd);
+  const int second = std::max(socket, mount_root_fd);
+  if (first > 3) close_range(3, static_cast<unsigned>(first) - 1, 0);
+  if (second > first + 1) {
+    close_range(static_cast<unsigned>(first) + 1, static_cast<unsigned>(second) - 1, 0);
+  }
+  close_range(static_cast<unsigned>(second) + 1, ~0U, 0);
+}
+
+Message answer_to(Helper& helper, const Message& request) {
+  Message answer;
+  answer.sequence = request.sequence;
+  answer.operation = request.operation;
+  Status status;
+  if (request.operation == kMount) {
+    auto fd = helper.mount(request.text);
+    if (fd) {
+      answer.fd = std::move(*fd);
+    } else {
+      status = tl::unexpected(std::move(fd).error());
+    }
+  } else {
+    status = helper.drop(request.text);
+  }
+  if (!status) {
+    answer.error = status.error().code();
+    answer.text = status.error().to_string();
+  }
+  return answer;
+}
+
+}  // namespace
+
+int run_helper(int socket, int mount_root_fd, const MounterOptions& options) {
+  prctl(PR_SET_NAME, "varvefs-mounter");
+  // The daemon's terminal and service manager talk to the daemon; its end ends the helper.
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_IGN);
+  close_other_descriptors(socket, mount_root_fd);
+  Helper helper(mount_root_fd, options);
+  Status set_up = helper.set_up();
+  Message ready;
+  if (!set_up) {
+    ready.error = set_up.error().code();
+    ready.text = set_up.error().to_string();
+  }
+  if (!send_message(socket, ready) || !set_up) return 1;
+  for (;;) {
+    auto request = receive_message(socket);
+    if (!request) return 0;
+    if (!send_message(socket, answer_to(helper, *request))) return 0;
+  }
+}
+
+}  // namespace varve::fs::mounter

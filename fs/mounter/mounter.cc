@@ -1,0 +1,85 @@
+#include "fs/mounter/mounter.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "fs/mounter/helper.h"
+#include "fs/mounter/message.h"
+
+namespace varve::fs {
+namespace {
+
+// A mount reads a few pages of local metadata: milliseconds, unless the machine is overloaded.
+constexpr timeval kAnswerTimeout{10, 0};
+
+}  // namespace
+
+Result<std::unique_ptr<Mounter>> Mounter::start(int mount_root_fd, const MounterOptions& options) {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets))
+    return fail_errno("socketpair");
+  UniqueFd ours(sockets[0]);
+  UniqueFd theirs(sockets[1]);
+  if (setsockopt(ours.get(), SOL_SOCKET, SO_RCVTIMEO, &kAnswerTimeout, sizeof(kAnswerTimeout))) {
+    return fail_errno("setsockopt");
+  }
+  const pid_t parent = getpid();
+  const pid_t helper = fork();
+  if (helper < 0) return fail_errno("forking the mount helper");
+  if (helper == 0) {
+    // The parent may have died before this call.
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(0);
+    ours.reset();
+    _exit(mounter::run_helper(theirs.get(), mount_root_fd, options));
+  }
+  theirs.reset();
+  std::unique_ptr<Mounter> mounter(new Mounter(std::move(ours), helper));
+  // The helper reports once whether it could set itself up.
+  VARVE_ASSIGN(const mounter::Message ready, mounter::receive_message(mounter->socket_.get()));
+  if (!ready.text.empty()) return fail(ready.error, ready.text);
+  return mounter;
+}
+
+Mounter::~Mounter() {
+  socket_.reset();
+  kill(helper_, SIGKILL);
+  while (waitpid(helper_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+Result<UniqueFd> Mounter::mount(const std::string& key) {
+  auto fd = request(mounter::kMount, key);
+  if (!fd) return fail(std::move(fd).error(), "mounting the image of '" + key + "'");
+  return fd;
+}
+
+Status Mounter::drop(const std::string& key) {
+  auto dropped = request(mounter::kDrop, key);
+  if (!dropped) return fail(std::move(dropped).error(), "unmounting the image of '" + key + "'");
+  return {};
+}
+
+Result<UniqueFd> Mounter::request(char operation, const std::string& key) {
+  std::lock_guard lock(mutex_);
+  mounter::Message message;
+  message.sequence = next_sequence_++;
+  message.operation = operation;
+  message.text = key;
+  VARVE_TRY(mounter::send_message(socket_.get(), message));
+  for (;;) {
+    VARVE_ASSIGN(mounter::Message answer, mounter::receive_message(socket_.get()));
+    // The late answer to a request that was given up.
+    if (answer.sequence != message.sequence) continue;
+    if (!answer.text.empty()) return fail(answer.error, answer.text);
+    return std::move(answer.fd);
+  }
+}
+
+}  // namespace varve::fs

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/error.h"
+#include "base/unique_fd.h"
+
+namespace varve::fs {
+
+struct MounterOptions {
+  /// An existing directory; the helper's private root is mounted over it in its own namespace.
+  std::string scratch_directory;
+  /// Makes loop devices even where the kernel mounts files: for tests.
+  bool loop_only = false;
+};
+
+/// Makes kernel EROFS mounts of the images that the FUSE mount shows, one a key, shared by all who
+/// ask for it.
+///
+/// The mounts live in the private mount namespace of a helper process, so the host's mount table
+/// stays clean. It is a process and not a thread because opening an image waits for an answer of
+/// this very daemon: were it killed while a thread of its own waits for itself, the descriptor of
+/// /dev/fuse would stay open in that thread and nothing would ever end the wait.
+/// Thread-safe: one request at a time.
+class Mounter {
+ public:
+  /// Starts the helper. While the process has one thread: it is forked, not executed.
+  ///
+  /// @param mount_root_fd  O_PATH descriptor of the FUSE mount's root; borrowed.
+  static Result<std::unique_ptr<Mounter>> start(int mount_root_fd, const MounterOptions& options);
+  /// Ends the helper; mounts that others cloned stay.
+  ~Mounter();
+  Mounter(const Mounter&) = delete;
+  Mounter& operator=(const Mounter&) = delete;
+
+  /// A detached clone (open_tree) of the EROFS mount of `<key>/image.erofs`, which is made first
+  /// when there is none. `key` is "<domain>/<layer id>".
+  /// Errors: kUnsupported (neither file-backed mounts nor loop devices), kTimedOut, what mount
+  /// said.
+  Result<UniqueFd> mount(const std::string& key);
+  /// Unmounts the shared mount of `key`; one that does not exist is no error.
+  Status drop(const std::string& key);
+
+ private:
+  Mounter(UniqueFd socket, pid_t helper) : socket_(std::move(socket)), helper_(helper) {}
+
+  Result<UniqueFd> request(char operation, const std::string& key);
+
+  std::mutex mutex_;
+  UniqueFd socket_;
+  pid_t helper_;
+  uint32_t next_sequence_ = 1;
+};
+
+}  // namespace varve::fs
