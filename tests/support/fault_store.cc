@@ -85,7 +85,8 @@ Status FaultStore::remove(std::string_view key, Deadline deadline) {
 
 Result<int64_t> FaultStore::now_s(Deadline deadline) {
   VARVE_TRY(before(Op::kNow, ""));
-  return store_->now_s(deadline);
+  VARVE_ASSIGN(const int64_t now, store_->now_s(deadline));
+  return now + clock_offset_s_;
 }
 
 }  // namespace varve::test

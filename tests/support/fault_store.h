@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -36,6 +37,8 @@ class FaultStore : public chunkstore::Store {
 
   explicit FaultStore(std::shared_ptr<chunkstore::Store> store, Before before = nullptr);
   void set_before(Before before) { before_ = std::move(before); }
+  /// Moves this store's clock ahead of the other's.
+  void advance_clock(int64_t duration_s) { clock_offset_s_ += duration_s; }
   void set_after_read(AfterRead after) { after_read_ = std::move(after); }
 
   const std::string& url() const override { return store_->url(); }
@@ -60,6 +63,7 @@ class FaultStore : public chunkstore::Store {
   std::shared_ptr<chunkstore::Store> store_;
   Before before_;
   AfterRead after_read_;
+  std::atomic<int64_t> clock_offset_s_{0};
 };
 
 }  // namespace varve::test
