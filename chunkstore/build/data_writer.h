@@ -117,7 +117,6 @@ class DataWriter {
   std::deque<SmallContent> arrived_;
   SmallFileTable small_files_;
   Bytes group_;
-  uint32_t group_first_block_ = 0;
   uint64_t small_first_chunk_ = 0;
   uint64_t small_end_chunk_ = 0;
   std::vector<std::pair<uint32_t, uint32_t>> large_order_;  ///< Rank, index, in image order.
