@@ -63,6 +63,12 @@ MergedTree::MergedTree(std::vector<const Reader*> layers) : layers_(std::move(la
   VARVE_CHECK(!layers_.empty());
 }
 
+uint64_t MergedTree::image_bytes() const {
+  uint64_t bytes = 0;
+  for (const Reader* layer : layers_) bytes += layer->source().size();
+  return bytes;
+}
+
 Result<bool> MergedTree::is_whiteout(uint32_t layer, const Dirent& dirent) const {
   if (dirent.type != kCharDeviceType) return false;
   VARVE_ASSIGN(const Inode inode, layers_[layer]->inode(dirent.nid));

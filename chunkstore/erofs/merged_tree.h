@@ -54,6 +54,8 @@ class MergedTree {
   /// kNotFound names the component.
   Result<MergedNode> walk(std::string_view path) const;
 
+  /// Sum of the images' sizes: a bound of what they can hold.
+  uint64_t image_bytes() const;
   const Reader& reader(const MergedNode& node) const { return *layers_[node.identity().layer]; }
   Result<Inode> inode(const MergedNode& node) const;
   /// As a process on the mounted overlay sees them: overlayfs's own attributes are gone and escaped

@@ -1,0 +1,69 @@
+#include "chunkstore/erofs/merged_walk.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace varve::chunkstore::erofs {
+namespace {
+
+/// Deeper trees cannot be reached by name on Linux in any useful way.
+constexpr size_t kDepthMax = 16384;
+/// A directory entry takes 12 bytes and its name at least one.
+constexpr uint64_t kDirentBytesMin = 13;
+
+using Children = std::vector<std::pair<std::string, MergedNode>>;
+
+/// A directory on the way down, and which of its children comes next.
+struct Level {
+  size_t path_size = 0;  // of the directory's own path
+  Children children;
+  size_t next = 0;
+};
+
+}  // namespace
+
+Status walk_tree(const MergedTree& tree, const MergedNode& start, const std::string& start_path,
+                 const std::function<Status(const WalkStep&)>& visit) {
+  std::string path = start_path;
+  uint64_t entries_left = tree.image_bytes() / kDirentBytesMin;
+  std::vector<Level> levels;
+  const auto descend = [&](const MergedNode& directory) -> Status {
+    if (levels.size() >= kDepthMax) {
+      return fail(ErrorCode::kCorruption, quoted(path) + " is nested too deeply, or in itself");
+    }
+    Level level{path.size(), {}, 0};
+    auto status = tree.read_directory(
+        directory, [&](const std::string& name, MergedNode child) -> Status {
+          if (entries_left == 0) {
+            return fail(ErrorCode::kCorruption, "the tree has more entries than the image can hold");
+          }
+          --entries_left;
+          level.children.emplace_back(name, std::move(child));
+          return {};
+        });
+    if (!status) return fail(std::move(status).error(), "listing " + quoted("/" + path));
+    levels.push_back(std::move(level));
+    return {};
+  };
+
+  VARVE_TRY(visit({path, start, 0}));
+  if (start.is_directory()) VARVE_TRY(descend(start));
+  while (!levels.empty()) {
+    Level& level = levels.back();
+    path.resize(level.path_size);
+    if (level.next == level.children.size()) {
+      levels.pop_back();
+      continue;
+    }
+    const auto [name, node] = std::move(level.children[level.next++]);
+    if (!path.empty()) path += '/';
+    path += name;
+    VARVE_TRY(visit({path, node, levels.size()}));
+    if (node.is_directory()) VARVE_TRY(descend(node));
+  }
+  return {};
+}
+
+}  // namespace varve::chunkstore::erofs

@@ -1,0 +1,195 @@
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <functional>
+#include <map>
+
+#include "base/bytes.h"
+#include "chunkstore/layer_pack/commands.h"
+#include "chunkstore/layer_pack/layer_pack.h"
+
+namespace varve::layer_pack {
+namespace {
+
+constexpr const char* kImageHelp = "name[:tag], id or unique prefix of an id of an image or layer";
+
+const std::map<std::string, SourceType> kSourceTypes = {
+    {"auto", SourceType::kAuto},
+    {"directory", SourceType::kDirectory},
+    {"tar", SourceType::kTar},
+    {"oci-layout", SourceType::kOciLayout},
+    {"docker-archive", SourceType::kDockerArchive}};
+
+/// Everything that the command line can say, and what it asked for.
+struct CommandLine {
+  BuildOptions build;
+  DiffOptions diff;
+  ComposeOptions compose;
+  FlattenOptions flatten;
+  ListOptions ls;
+  ListOptions tree;
+  InspectOptions inspect;
+  CatOptions cat;
+  ExportOptions export_;
+  std::function<Status(const ToolIo&)> run;
+};
+
+void add_store(CLI::App& command, CommonOptions& options) {
+  command.add_option("--store", options.store, "Store URL, e.g. file:///srv/store")
+      ->envname("VARVE_STORE")
+      ->required();
+}
+
+void add_common(CLI::App& command, CommonOptions& options) {
+  add_store(command, options);
+  command.add_flag("--json", options.is_json, "Print JSON, for programs");
+}
+
+void add_pack(CLI::App& command, PackOptions& options) {
+  command.add_option("--level", options.level, "zstd level")
+      ->check(CLI::Range(chunkstore::kCompressionLevelMin, chunkstore::kCompressionLevelMax))
+      ->capture_default_str();
+  command.add_option("--jobs", options.job_count, "Threads that compress (default: one a CPU)")
+      ->check(CLI::Range(1, 1024));
+  command
+      .add_option("--memory-max", options.memory_max,
+                  "Memory to stay below, e.g. 512M (the default); at least 128M")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->check(CLI::Range(uint64_t{128} << 20, uint64_t{1} << 50));
+  command.add_option("--temp-dir", options.temp_directory,
+                     "Directory for what does not fit (default: $TMPDIR or /var/tmp)");
+}
+
+void add_build(CLI::App& app, CommandLine& line) {
+  CLI::App& command = *app.add_subcommand("build", "Pack a directory, tar or OCI image");
+  BuildOptions& options = line.build;
+  command.add_option("SOURCE", options.source, "Directory, tar (- is standard input) or OCI image")
+      ->required();
+  add_common(command, options);
+  command.add_option("--tag", options.tag, "Name the image name[:tag]");
+  command.add_option("--base", options.base, "Stack the new layers on those of this image");
+  command.add_option("--env", options.env, "Set KEY=VALUE in the image's configuration")
+      ->allow_extra_args(false);
+  command
+      .add_option("--source-type", options.source_type,
+                  "auto, directory, tar, oci-layout or docker-archive")
+      ->transform(CLI::CheckedTransformer(kSourceTypes).description(""));
+  command.add_option("--platform", options.platform,
+                     "os/architecture[/variant] to take from an OCI index (default: linux/amd64)");
+  command.add_option("--reference", options.reference,
+                     "Image to take where an archive holds several");
+  add_pack(command, options.pack);
+  command.callback([&line] { line.run = [&](const ToolIo& io) { return run_build(line.build, io); }; });
+}
+
+void add_diff(CLI::App& app, CommandLine& line) {
+  CLI::App& command =
+      *app.add_subcommand("diff", "Pack an OverlayFS upper directory as a layer on an image");
+  DiffOptions& options = line.diff;
+  command.add_option("DIR", options.directory, "The upper directory")->required();
+  command.add_option("--base", options.base, "Image that the overlay was mounted on")->required();
+  command.add_flag("--userxattr", options.has_user_marks, "The overlay was mounted with userxattr");
+  command.add_option("--tag", options.tag, "Name the image name[:tag]");
+  add_common(command, options);
+  add_pack(command, options.pack);
+  command.callback([&line] { line.run = [&](const ToolIo& io) { return run_diff(line.diff, io); }; });
+}
+
+void add_compose(CLI::App& app, CommandLine& line) {
+  CLI::App& command = *app.add_subcommand("compose", "Stack layers and images without copying");
+  ComposeOptions& options = line.compose;
+  command.add_option("LAYER-OR-IMAGE", options.parts, "Lowest first")->required();
+  command.add_option("--tag", options.tag, "Name the image name[:tag]")->required();
+  add_common(command, options);
+  command.callback(
+      [&line] { line.run = [&](const ToolIo& io) { return run_compose(line.compose, io); }; });
+}
+
+void add_flatten(CLI::App& app, CommandLine& line) {
+  CLI::App& command =
+      *app.add_subcommand("flatten", "Merge an image's layers into one, without copying data");
+  FlattenOptions& options = line.flatten;
+  command.add_option("IMAGE", options.image, kImageHelp)->required();
+  command.add_option("--tag", options.tag, "Name the new image name[:tag]");
+  add_common(command, options);
+  add_pack(command, options.pack);
+  command.callback(
+      [&line] { line.run = [&](const ToolIo& io) { return run_flatten(line.flatten, io); }; });
+}
+
+void add_readers(CLI::App& app, CommandLine& line) {
+  CLI::App& ls = *app.add_subcommand("ls", "List a directory of an image, or the images");
+  ls.add_option("IMAGE", line.ls.image, kImageHelp);
+  ls.add_option("PATH", line.ls.path, "Directory or file in the image (default: its root)");
+  add_common(ls, line.ls);
+  ls.callback([&line] { line.run = [&](const ToolIo& io) { return run_ls(line.ls, io); }; });
+
+  CLI::App& inspect = *app.add_subcommand("inspect", "Show an image's layers and configuration");
+  inspect.add_option("IMAGE", line.inspect.image, kImageHelp)->required();
+  add_common(inspect, line.inspect);
+  inspect.callback(
+      [&line] { line.run = [&](const ToolIo& io) { return run_inspect(line.inspect, io); }; });
+
+  CLI::App& tree = *app.add_subcommand("tree", "List everything in an image");
+  tree.add_option("IMAGE", line.tree.image, kImageHelp)->required();
+  tree.add_option("PATH", line.tree.path, "Where to begin (default: the root)");
+  add_common(tree, line.tree);
+  tree.callback([&line] { line.run = [&](const ToolIo& io) { return run_tree(line.tree, io); }; });
+
+  CLI::App& cat = *app.add_subcommand("cat", "Write a file of an image to standard output");
+  cat.add_option("IMAGE", line.cat.image, kImageHelp)->required();
+  cat.add_option("PATH", line.cat.path, "File in the image; symlinks are followed inside it")
+      ->required();
+  add_store(cat, line.cat);
+  cat.callback([&line] { line.run = [&](const ToolIo& io) { return run_cat(line.cat, io); }; });
+}
+
+void add_export(CLI::App& app, CommandLine& line) {
+  CLI::App& command = *app.add_subcommand("export", "Write an image's merged tree to a file");
+  ExportOptions& options = line.export_;
+  command.add_option("IMAGE", options.image, kImageHelp)->required();
+  CLI::Option_group& kind = *command.add_option_group("Output");
+  kind.add_option("--erofs", options.erofs_file, "As an EROFS image");
+  kind.add_option("--tar", options.tar_file, "As a tar; - is standard output");
+  kind.require_option(1);
+  add_common(command, options);
+  command.add_option("--temp-dir", options.pack.temp_directory,
+                     "Directory for what does not fit (default: $TMPDIR or /var/tmp)");
+  command.callback(
+      [&line] { line.run = [&](const ToolIo& io) { return run_export(line.export_, io); }; });
+}
+
+int report(const ToolIo& io, const Error& error) {
+  std::fprintf(io.err, "layer-pack: %s\n", error.to_string().c_str());
+  return error_code_to_exit_status(error.code());
+}
+
+}  // namespace
+
+int layer_pack_main(int argc, const char* const* argv, const ToolIo& io) {
+  CommandLine line;
+  CLI::App app("Packs trees into content-addressed layers and looks after a store of them",
+               "layer-pack");
+  app.set_version_flag("--version", "layer-pack " VARVE_VERSION);
+  app.require_subcommand(1);
+  add_build(app, line);
+  add_compose(app, line);
+  add_flatten(app, line);
+  add_diff(app, line);
+  add_readers(app, line);
+  add_export(app, line);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    const std::string text = help.get_name() == "CallForVersion" ? std::string(help.what()) + "\n"
+                                                                  : app.help();
+    std::fputs(text.c_str(), io.out);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return report(io, Error(ErrorCode::kInvalidArgument,
+                            std::string(error.what()) + " (see --help)"));
+  }
+  const Status status = line.run(io);
+  return status ? 0 : report(io, status.error());
+}
+
+}  // namespace varve::layer_pack

@@ -1,0 +1,134 @@
+#include "chunkstore/layer_pack/text_output.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <time.h>
+
+#include <cerrno>
+#include <cstdio>
+
+#include "base/bytes.h"
+
+namespace varve::layer_pack {
+namespace {
+
+namespace json = boost::json;
+
+/// The length of the UTF-8 sequence at `at`, 0 when there is none (RFC 3629).
+size_t utf8_sequence(std::string_view text, size_t at) {
+  const auto byte = [&](size_t index) { return static_cast<uint8_t>(text[index]); };
+  const uint8_t first = byte(at);
+  if (first < 0x80) return 1;
+  const size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4 || at + size > text.size()) return 0;
+  for (size_t i = 1; i < size; ++i) {
+    if ((byte(at + i) & 0xc0) != 0x80) return 0;
+  }
+  // Over-long forms, surrogates and what lies behind U+10FFFF.
+  if ((first == 0xe0 && byte(at + 1) < 0xa0) || (first == 0xed && byte(at + 1) > 0x9f) ||
+      (first == 0xf0 && byte(at + 1) < 0x90) || (first == 0xf4 && byte(at + 1) > 0x8f)) {
+    return 0;
+  }
+  return size;
+}
+
+bool is_utf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t size = utf8_sequence(text, at);
+    if (size == 0) return false;
+    at += size;
+  }
+  return true;
+}
+
+std::string hex(std::string_view bytes) {
+  std::string text;
+  for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<uint8_t>(byte));
+  return text;
+}
+
+}  // namespace
+
+std::string shown_name(std::string_view name) {
+  const bool is_plain = is_utf8(name) && std::none_of(name.begin(), name.end(), [](char letter) {
+    return static_cast<uint8_t>(letter) < 0x20 || letter == 0x7f;
+  });
+  // U+0080 to U+009F are control characters too, and start with this byte.
+  const bool may_control = name.find('\xc2') != std::string_view::npos;
+  return is_plain && !may_control ? std::string(name) : quoted(name);
+}
+
+std::string shown_mode(uint32_t mode) {
+  static constexpr char kTypes[] = "?pc?d?b?-?l?s???";
+  std::string text(1, kTypes[(mode & S_IFMT) >> 12]);
+  for (int shift = 6; shift >= 0; shift -= 3) {
+    text += (mode >> shift & 4) != 0 ? 'r' : '-';
+    text += (mode >> shift & 2) != 0 ? 'w' : '-';
+    text += (mode >> shift & 1) != 0 ? 'x' : '-';
+  }
+  const auto mark = [&](uint32_t bit, size_t at, char letter) {
+    if ((mode & bit) == 0) return;
+    text[at] = text[at] == 'x' ? letter : static_cast<char>(letter - 'a' + 'A');
+  };
+  mark(S_ISUID, 3, 's');
+  mark(S_ISGID, 6, 's');
+  mark(S_ISVTX, 9, 't');
+  return text;
+}
+
+std::string shown_time(int64_t seconds, uint32_t nanoseconds) {
+  std::string fraction;
+  if (nanoseconds != 0) {
+    fraction = fmt::format(".{:09}", nanoseconds);
+    fraction.resize(fraction.find_last_not_of('0') + 1);
+  }
+  const time_t time = seconds;
+  tm parts;
+  if (::gmtime_r(&time, &parts) == nullptr) return fmt::format("@{}{}", seconds, fraction);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}{}Z", parts.tm_year + 1900LL,
+                     parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
+                     fraction);
+}
+
+void add_path(json::object& object, std::string_view path) {
+  if (is_utf8(path)) {
+    object["path"] = json::string(path);
+  } else {
+    object["path_hex"] = hex(path);
+  }
+}
+
+void add_inode(json::object& object, const chunkstore::erofs::Inode& inode) {
+  object["mode"] = inode.mode;
+  object["uid"] = inode.uid;
+  object["gid"] = inode.gid;
+  object["nlink"] = inode.nlink;
+  object["mtime_s"] = inode.mtime_s;
+  object["mtime_ns"] = inode.mtime_ns;
+  if (S_ISCHR(inode.mode) || S_ISBLK(inode.mode)) {
+    object["rdev_major"] = gnu_dev_major(inode.rdev);
+    object["rdev_minor"] = gnu_dev_minor(inode.rdev);
+  } else {
+    object["size"] = inode.size;
+  }
+}
+
+void print_json(const ToolIo& io, const json::value& value) {
+  print_line(io, json::serialize(value));
+}
+
+void print_line(const ToolIo& io, std::string_view line) {
+  std::fwrite(line.data(), 1, line.size(), io.out);
+  std::fputc('\n', io.out);
+}
+
+Status finish_output(const ToolIo& io) {
+  errno = 0;
+  if (std::fflush(io.out) != 0 || std::ferror(io.out) != 0) {
+    return fail_errno(errno == 0 ? EIO : errno, "writing to standard output");
+  }
+  return {};
+}
+
+}  // namespace varve::layer_pack
