@@ -27,17 +27,23 @@ Lease::~Lease() {
 }
 
 Status Lease::write_locked() {
-  VARVE_ASSIGN(const int64_t now, store_->now_s(kNoDeadline));
-  if (expires_s_ != 0 && now >= expires_s_) {
+  const auto check_not_lapsed = [&](int64_t now, int64_t margin_s) -> Status {
+    if (expires_s_ == 0 || now < expires_s_ + margin_s) return {};
     return fail(ErrorCode::kUnavailable,
                 fmt::format("lease {} lapsed {} seconds ago: the store or this program was stopped "
                             "for too long, and garbage collection may have run",
                             uuid_, now - expires_s_));
-  }
+  };
+  VARVE_ASSIGN(const int64_t now, store_->now_s(kNoDeadline));
+  VARVE_TRY(check_not_lapsed(now, 0));
   LeaseRecord record;
   record.expires_s = now + ttl_s_;
   record.objects.assign(objects_.begin(), objects_.end());
   VARVE_TRY(store_->replace(lease_key(uuid_), encode_lease(record), kNoDeadline));
+  // Collectors honour a lease for kDeletionWindowS after its end, so that a renewal may be on its
+  // way; one that took longer came too late.
+  VARVE_ASSIGN(const int64_t written_at, store_->now_s(kNoDeadline));
+  VARVE_TRY(check_not_lapsed(written_at, kDeletionWindowS));
   expires_s_ = record.expires_s;
   return {};
 }

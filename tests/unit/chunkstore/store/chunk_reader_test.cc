@@ -19,7 +19,8 @@ using Op = test::FaultStore::Op;
 
 class ChunkReaderTest : public ::testing::Test {
  protected:
-  TempDir dir_ = TempDir::create("varve-chunk-reader-").value();
+  // In memory: these tests sync thousands of files.
+  TempDir dir_ = TempDir::create("varve-chunk-reader-", "/dev/shm").value();
   std::shared_ptr<Store> disk_ = open_store(dir_.path() + "/store", true).value();
   std::shared_ptr<test::FaultStore> store_ = std::make_shared<test::FaultStore>(disk_);
   test::TestLayer layer_ = test::put_layer(*disk_, test::make_chunks(60, 3, 40'000), 25);

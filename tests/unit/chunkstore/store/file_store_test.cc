@@ -18,7 +18,8 @@ namespace {
 
 class FileStoreTest : public ::testing::Test {
  protected:
-  TempDir dir_ = TempDir::create("varve-file-store-").value();
+  // In memory: these tests sync thousands of files.
+  TempDir dir_ = TempDir::create("varve-file-store-", "/dev/shm").value();
   std::string path_ = dir_.path() + "/store";
   std::shared_ptr<Store> store_ = open_store("file://" + path_, true).value();
 

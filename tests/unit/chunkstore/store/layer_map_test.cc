@@ -17,7 +17,8 @@ namespace {
 
 class LayerMapTest : public ::testing::Test {
  protected:
-  TempDir dir_ = TempDir::create("varve-layer-map-").value();
+  // In memory: these tests sync thousands of files.
+  TempDir dir_ = TempDir::create("varve-layer-map-", "/dev/shm").value();
   std::shared_ptr<Store> store_ = open_store(dir_.path() + "/store", true).value();
 
   std::unique_ptr<LayerMap> open(const Digest& layer, std::shared_ptr<Store> store = nullptr) {

@@ -28,7 +28,8 @@ using Op = test::FaultStore::Op;
 
 class PackBuilderTest : public ::testing::Test {
  protected:
-  TempDir dir_ = TempDir::create("varve-pack-builder-").value();
+  // In memory: these tests sync thousands of files.
+  TempDir dir_ = TempDir::create("varve-pack-builder-", "/dev/shm").value();
   std::shared_ptr<Store> store_ = open_store(dir_.path() + "/store", true).value();
 
   PackBuilderOptions options() {
