@@ -1,0 +1,356 @@
+#include "qos/cgroup.h"
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+
+#include "base/clock.h"
+#include "base/file_io.h"
+
+namespace varve::qos {
+namespace {
+
+constexpr char kParentName[] = "varve";
+constexpr int64_t kRemoveTimeoutMs = 5000;
+constexpr uint32_t kCpuPeriodUsec = 100'000;
+
+std::string label(const CgroupHierarchy& hierarchy, const std::string& path) {
+  return "cgroup " + quoted(hierarchy.name + ":" + path);
+}
+
+Status write_value(int directory, const std::string& file, const std::string& value) {
+  VARVE_ASSIGN(const UniqueFd fd, open_file_at(directory, file, O_WRONLY));
+  if (::write(fd.get(), value.data(), value.size()) < 0) {
+    return fail_errno("writing " + quoted(value) + " to " + quoted(file));
+  }
+  return {};
+}
+
+/// The first 4 KiB of a control file; empty when it cannot be read.
+std::string read_text(int directory, const char* file) {
+  const UniqueFd fd(::openat(directory, file, O_RDONLY | O_CLOEXEC));
+  char buffer[4096];
+  const ssize_t n = fd ? ::read(fd.get(), buffer, sizeof buffer) : -1;
+  return n > 0 ? std::string(buffer, static_cast<size_t>(n)) : std::string();
+}
+
+std::optional<uint64_t> parse_number(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end == text.data()) return std::nullopt;
+  return value;
+}
+
+/// The number after `key` in a file of "key number" lines.
+std::optional<uint64_t> keyed_number(const std::string& text, const std::string& key) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    const std::string_view line(text.data() + at, end - at);
+    if (line.size() > key.size() && line.starts_with(key) && line[key.size()] == ' ') {
+      return parse_number(line.substr(key.size() + 1));
+    }
+    at = end + 1;
+  }
+  return std::nullopt;
+}
+
+bool exists(int directory, const char* file) { return ::faccessat(directory, file, F_OK, 0) == 0; }
+
+/// Enables the controllers for the groups below `directory`. Only the kernel knows what is allowed:
+/// in a container its own processes may sit in the way (EBUSY).
+Status enable_controllers(int directory, const std::string& what) {
+  const std::string enabled = read_text(directory, "cgroup.subtree_control");
+  const std::string available = read_text(directory, "cgroup.controllers");
+  for (const char* controller : {"memory", "cpu", "pids"}) {
+    if (available.find(controller) == std::string::npos) continue;
+    if (enabled.find(controller) != std::string::npos) continue;
+    auto status = write_value(directory, "cgroup.subtree_control", std::string("+") + controller);
+    if (!status) return fail(std::move(status).error(), "enabling controllers for " + what);
+  }
+  return {};
+}
+
+Status make_parent(const CgroupHierarchy& hierarchy) {
+  if (::mkdirat(hierarchy.root.get(), kParentName, 0755) != 0 && errno != EEXIST) {
+    return fail_errno("creating " + label(hierarchy, kParentName));
+  }
+  if (!hierarchy.is_v2 || !(hierarchy.has_memory || hierarchy.has_cpu || hierarchy.has_pids)) {
+    return {};
+  }
+  VARVE_TRY(enable_controllers(hierarchy.root.get(), label(hierarchy, "/")));
+  VARVE_ASSIGN(const UniqueFd parent,
+               open_file_at(hierarchy.root.get(), kParentName, O_PATH | O_DIRECTORY));
+  return enable_controllers(parent.get(), label(hierarchy, kParentName));
+}
+
+/// One round of SIGKILL to every process listed; true when none was there.
+bool kill_listed(int directory, const char* file) {
+  const std::string text = read_text(directory, file);
+  size_t at = 0;
+  bool empty = true;
+  while (at < text.size()) {
+    const size_t end = std::min(text.find('\n', at), text.size());
+    // 0 stands for a process of a foreign pid namespace, which this host cannot name.
+    const auto pid = parse_number(std::string_view(text).substr(at, end - at));
+    if (pid && *pid > 1) {
+      empty = false;
+      (void)::kill(static_cast<pid_t>(*pid), SIGKILL);
+    }
+    at = end + 1;
+  }
+  return empty;
+}
+
+/// Freezes while it kills, so that a fork bomb cannot outrun the loop; SIGKILL acts on thaw.
+Status kill_v1(int directory, bool has_freezer) {
+  if (has_freezer) VARVE_TRY(write_value(directory, "freezer.state", "FROZEN"));
+  kill_listed(directory, "cgroup.procs");
+  if (has_freezer) VARVE_TRY(write_value(directory, "freezer.state", "THAWED"));
+  return {};
+}
+
+Status kill_directory(const CgroupHierarchy& hierarchy, int directory) {
+  if (hierarchy.is_v2 && exists(directory, "cgroup.kill")) {
+    return write_value(directory, "cgroup.kill", "1");
+  }
+  return kill_v1(directory, hierarchy.has_freezer);
+}
+
+/// rmdir; while processes are still leaving (EBUSY) they are killed again and waited for.
+Status remove_directory(const CgroupHierarchy& hierarchy, const std::string& path) {
+  const Deadline deadline = deadline_after_ms(kRemoveTimeoutMs);
+  for (int round = 0;; ++round) {
+    if (::unlinkat(hierarchy.root.get(), path.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) {
+      return {};
+    }
+    if (errno != EBUSY || MonotonicClock::now() > deadline) {
+      return fail_errno("removing " + label(hierarchy, path));
+    }
+    const UniqueFd directory(
+        ::openat(hierarchy.root.get(), path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (directory) VARVE_TRY(kill_directory(hierarchy, directory.get()));
+    if (round < 20) {
+      ::sched_yield();
+    } else {
+      const timespec pause{0, 1'000'000};
+      ::nanosleep(&pause, nullptr);
+    }
+  }
+}
+
+}  // namespace
+
+Result<CgroupHost> CgroupHost::probe(const std::string& mount_path) {
+  VARVE_ASSIGN(UniqueFd top, open_file(mount_path, O_PATH | O_DIRECTORY));
+  CgroupHost host;
+  const auto add_v2 = [&host](UniqueFd root, std::string name) {
+    const std::string controllers = read_text(root.get(), "cgroup.controllers");
+    CgroupHierarchy hierarchy;
+    hierarchy.is_v2 = true;
+    hierarchy.has_memory = controllers.find("memory") != std::string::npos;
+    hierarchy.has_pids = controllers.find("pids") != std::string::npos;
+    // "cpuset" contains "cpu" as well.
+    for (size_t at = 0; (at = controllers.find("cpu", at)) != std::string::npos; at += 3) {
+      if (controllers.compare(at, 6, "cpuset") != 0) hierarchy.has_cpu = true;
+    }
+    hierarchy.root = std::move(root);
+    hierarchy.name = std::move(name);
+    host.hierarchies_.push_back(std::move(hierarchy));
+  };
+  if (exists(top.get(), "cgroup.controllers")) {
+    add_v2(std::move(top), "cgroup2");
+    return host;
+  }
+  UniqueFd unified(::openat(top.get(), "unified", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  const bool has_v2 = unified && exists(unified.get(), "cgroup.controllers");
+  if (has_v2) add_v2(std::move(unified), "unified");
+  for (const char* name : {"memory", "cpu", "pids", "freezer"}) {
+    const std::string_view controller = name;
+    // A v2 group kills and freezes by itself; a v1 freezer is one more group to make.
+    if (controller == "freezer" && has_v2) continue;
+    UniqueFd root(::openat(top.get(), name, O_PATH | O_DIRECTORY | O_CLOEXEC));
+    if (!root || !exists(root.get(), "tasks")) continue;
+    CgroupHierarchy hierarchy;
+    hierarchy.has_memory = controller == "memory";
+    hierarchy.has_cpu = controller == "cpu";
+    hierarchy.has_pids = controller == "pids";
+    hierarchy.has_freezer = controller == "freezer";
+    hierarchy.root = std::move(root);
+    hierarchy.name = name;
+    host.hierarchies_.push_back(std::move(hierarchy));
+  }
+  if (host.hierarchies_.empty()) {
+    return fail(ErrorCode::kUnsupported, "no cgroup filesystem is mounted at " + quoted(mount_path));
+  }
+  return host;
+}
+
+bool CgroupHost::has_memory() const {
+  for (const auto& hierarchy : hierarchies_) {
+    if (hierarchy.has_memory) return true;
+  }
+  return false;
+}
+bool CgroupHost::has_cpu() const {
+  for (const auto& hierarchy : hierarchies_) {
+    if (hierarchy.has_cpu) return true;
+  }
+  return false;
+}
+bool CgroupHost::has_pids() const {
+  for (const auto& hierarchy : hierarchies_) {
+    if (hierarchy.has_pids) return true;
+  }
+  return false;
+}
+
+Status SandboxCgroup::set_limits(const Group& group, const CgroupLimits& limits) {
+  const CgroupHierarchy& hierarchy = *group.hierarchy;
+  const int directory = group.directory.get();
+  if (hierarchy.has_memory && limits.memory_bytes_max) {
+    const std::string bytes = std::to_string(*limits.memory_bytes_max);
+    VARVE_TRY(write_value(directory, hierarchy.is_v2 ? "memory.max" : "memory.limit_in_bytes", bytes));
+    // Without swap accounting the file is absent, and so is the swap that it would limit.
+    const char* swap = hierarchy.is_v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes";
+    if (exists(directory, swap)) {
+      VARVE_TRY(write_value(directory, swap, hierarchy.is_v2 ? "0" : bytes));
+    }
+  }
+  if (hierarchy.has_pids && limits.pids_max) {
+    VARVE_TRY(write_value(directory, "pids.max", std::to_string(*limits.pids_max)));
+  }
+  if (hierarchy.has_cpu && limits.cpu_milli_max) {
+    const std::string quota =
+        std::to_string(uint64_t{*limits.cpu_milli_max} * kCpuPeriodUsec / 1000);
+    if (hierarchy.is_v2) {
+      VARVE_TRY(write_value(directory, "cpu.max", quota + " " + std::to_string(kCpuPeriodUsec)));
+    } else {
+      VARVE_TRY(write_value(directory, "cpu.cfs_period_us", std::to_string(kCpuPeriodUsec)));
+      VARVE_TRY(write_value(directory, "cpu.cfs_quota_us", quota));
+    }
+  }
+  return {};
+}
+
+Status SandboxCgroup::add_group(const CgroupHierarchy& hierarchy) {
+  const int root = hierarchy.root.get();
+  for (int attempt = 0; ::mkdirat(root, path_.c_str(), 0755) != 0; ++attempt) {
+    if (attempt == 3) return fail_errno("creating " + label(hierarchy, path_));
+    if (errno == ENOENT) {
+      VARVE_TRY(make_parent(hierarchy));
+    } else if (errno == EEXIST) {
+      VARVE_TRY(remove_directory(hierarchy, path_));
+    } else {
+      return fail_errno("creating " + label(hierarchy, path_));
+    }
+  }
+  Group group;
+  group.hierarchy = &hierarchy;
+  group.directory.reset(::openat(root, path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!group.directory) return fail_errno("opening " + label(hierarchy, path_));
+  if (!hierarchy.is_v2) {
+    group.join.reset(::openat(group.directory.get(), "tasks", O_WRONLY | O_CLOEXEC));
+    if (!group.join) return fail_errno("opening tasks of " + label(hierarchy, path_));
+  }
+  groups_.push_back(std::move(group));
+  return {};
+}
+
+Result<SandboxCgroup> SandboxCgroup::create(const CgroupHost& host, const std::string& name,
+                                            const CgroupLimits& limits) {
+  if (limits.memory_bytes_max && !host.has_memory()) {
+    return fail(ErrorCode::kUnsupported, "this host has no memory cgroup controller");
+  }
+  if (limits.cpu_milli_max && !host.has_cpu()) {
+    return fail(ErrorCode::kUnsupported, "this host has no cpu cgroup controller");
+  }
+  if (limits.pids_max && !host.has_pids()) {
+    return fail(ErrorCode::kUnsupported, "this host has no pids cgroup controller");
+  }
+  SandboxCgroup cgroup(std::string(kParentName) + "/" + name);
+  for (const CgroupHierarchy& hierarchy : host.hierarchies()) {
+    VARVE_TRY(cgroup.add_group(hierarchy));
+    auto status = set_limits(cgroup.groups_.back(), limits);
+    if (!status) {
+      return fail(std::move(status).error(), "limiting " + label(hierarchy, cgroup.path_));
+    }
+  }
+  return cgroup;
+}
+
+Status SandboxCgroup::remove_stale(const CgroupHost& host, const std::string& name) {
+  for (const CgroupHierarchy& hierarchy : host.hierarchies()) {
+    VARVE_TRY(remove_directory(hierarchy, std::string(kParentName) + "/" + name));
+  }
+  return {};
+}
+
+SandboxCgroup::~SandboxCgroup() { (void)remove(); }
+
+int SandboxCgroup::clone_into_fd() const {
+  for (const Group& group : groups_) {
+    if (group.hierarchy->is_v2) return group.directory.get();
+  }
+  return -1;
+}
+
+std::vector<int> SandboxCgroup::join_fds() const {
+  std::vector<int> fds;
+  for (const Group& group : groups_) {
+    if (group.join) fds.push_back(group.join.get());
+  }
+  return fds;
+}
+
+Result<CgroupUsage> SandboxCgroup::usage() const {
+  CgroupUsage usage;
+  for (const Group& group : groups_) {
+    const int directory = group.directory.get();
+    if (group.hierarchy->is_v2) {
+      if (const auto cpu = keyed_number(read_text(directory, "cpu.stat"), "usage_usec")) {
+        usage.cpu_usec = cpu;
+      }
+    }
+    if (!group.hierarchy->has_memory) continue;
+    usage.memory_peak_bytes = parse_number(read_text(
+        directory, group.hierarchy->is_v2 ? "memory.peak" : "memory.max_usage_in_bytes"));
+    usage.oom_kill_count = keyed_number(
+        read_text(directory, group.hierarchy->is_v2 ? "memory.events" : "memory.oom_control"),
+        "oom_kill");
+  }
+  return usage;
+}
+
+Status SandboxCgroup::kill() {
+  for (const Group& group : groups_) {
+    if (group.hierarchy->is_v2 && exists(group.directory.get(), "cgroup.kill")) {
+      return kill_directory(*group.hierarchy, group.directory.get());
+    }
+  }
+  for (const Group& group : groups_) {
+    // The freezer's group knows every process; without one each group is tried.
+    if (group.hierarchy->has_freezer) return kill_v1(group.directory.get(), true);
+  }
+  for (const Group& group : groups_) VARVE_TRY(kill_v1(group.directory.get(), false));
+  return {};
+}
+
+Status SandboxCgroup::remove() {
+  Status first;
+  while (!groups_.empty()) {
+    Group group = std::move(groups_.back());
+    groups_.pop_back();
+    auto status = remove_directory(*group.hierarchy, path_);
+    if (!status && first) first = std::move(status);
+  }
+  return first;
+}
+
+}  // namespace varve::qos

@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/unique_fd.h"
+
+namespace varve::qos {
+
+/// What a sandbox may use; an absent value means no limit.
+struct CgroupLimits {
+  std::optional<uint64_t> memory_bytes_max;
+  std::optional<uint32_t> cpu_milli_max;  ///< Thousandths of a CPU.
+  std::optional<uint32_t> pids_max;
+};
+
+/// What a sandbox has used; absent where the host cannot tell.
+struct CgroupUsage {
+  std::optional<uint64_t> memory_peak_bytes;
+  std::optional<uint64_t> cpu_usec;
+  std::optional<uint64_t> oom_kill_count;
+};
+
+/// One cgroup hierarchy of the host and what it is used for.
+struct CgroupHierarchy {
+  UniqueFd root;           ///< Its top directory.
+  bool is_v2 = false;
+  bool has_memory = false;
+  bool has_cpu = false;
+  bool has_pids = false;
+  bool has_freezer = false;  ///< v1 only; v2 freezes everywhere.
+  std::string name;        ///< For messages: "memory", "unified".
+};
+
+/// The hierarchies of this host, probed once: pure v2, pure v1, or both side by side (hybrid).
+class CgroupHost {
+ public:
+  /// @param mount_path  Where cgroup filesystems are mounted; tests pass a plain directory.
+  /// Errors: kUnsupported when there is none or when no hierarchy can be written.
+  static Result<CgroupHost> probe(const std::string& mount_path = "/sys/fs/cgroup");
+
+  const std::vector<CgroupHierarchy>& hierarchies() const { return hierarchies_; }
+  bool has_memory() const;
+  bool has_cpu() const;
+  bool has_pids() const;
+
+ private:
+  std::vector<CgroupHierarchy> hierarchies_;
+};
+
+/// The groups of one sandbox: `varve/<name>` in every hierarchy that is used. The parent `varve`
+/// stays for the next sandbox; nothing outside it is ever touched. Move-only; not thread-safe.
+///
+/// v2: processes are born inside through CLONE_INTO_CGROUP. v1: the single-threaded child writes
+/// "0" to `tasks`, which (unlike `cgroup.procs`) does not take the global lock whose writers wait
+/// for a grace period of 7 ms.
+class SandboxCgroup {
+ public:
+  /// Makes the groups and sets their limits. A group of that name that exists already is removed
+  /// first, with its processes: the caller owns the name. `host` must outlive the result.
+  /// Errors: kUnsupported when a limit is asked for that no hierarchy can enforce; kPermission and
+  /// others from the host. On failure nothing stays.
+  static Result<SandboxCgroup> create(const CgroupHost& host, const std::string& name,
+                                      const CgroupLimits& limits);
+  /// Removes what a dead owner left under `name`; nothing there is not an error.
+  static Status remove_stale(const CgroupHost& host, const std::string& name);
+
+  SandboxCgroup(SandboxCgroup&&) = default;
+  SandboxCgroup& operator=(SandboxCgroup&&) = default;
+  /// Quiet fallback for remove().
+  ~SandboxCgroup();
+
+  /// For clone_args.cgroup, or -1 when the host has no v2 hierarchy.
+  int clone_into_fd() const;
+  /// Descriptors to which the child writes "0".
+  std::vector<int> join_fds() const;
+
+  Result<CgroupUsage> usage() const;
+  /// SIGKILL to every process of the groups, also those being forked meanwhile.
+  Status kill();
+  /// kill() if anything is left, then removes the groups.
+  Status remove();
+
+ private:
+  struct Group {
+    const CgroupHierarchy* hierarchy = nullptr;
+    UniqueFd directory;  ///< `varve/<name>`
+    UniqueFd join;       ///< v1: `tasks`, open for writing.
+  };
+  explicit SandboxCgroup(std::string path) : path_(std::move(path)) {}
+  Status add_group(const CgroupHierarchy& hierarchy);
+  static Status set_limits(const Group& group, const CgroupLimits& limits);
+
+  std::string path_;  // "varve/<name>", the same in every hierarchy.
+  std::vector<Group> groups_;
+};
+
+}  // namespace varve::qos
