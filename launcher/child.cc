@@ -1,0 +1,269 @@
+#include "launcher/child.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <linux/sched.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "base/check.h"
+#include "guard/capabilities.h"
+#include "guard/seccomp_filter.h"
+#include "launcher/child_protocol.h"
+#include "launcher/empty_namespace.h"
+#include "launcher/fd_message.h"
+#include "launcher/init.h"
+
+namespace varve::launcher {
+namespace {
+
+/// The state of the operations: descriptors by register. Everything opened here is CLOEXEC and
+/// closed at once by PID 1's close_range, so nothing is closed one by one.
+struct ChildState {
+  ChildContext& context;
+  std::array<int, static_cast<size_t>(Register::kCount)> fds{};
+  int cover = -1;  ///< Root of the empty namespace, below the sandbox's own.
+  int terminal = -1;
+  MountsMessage identity;
+
+  int& fd(Register r) { return fds[static_cast<size_t>(r)]; }
+};
+
+int errno_if(bool failed) { return failed ? errno : 0; }
+
+int join_cgroup(ChildState& state) {
+  for (const int fd : state.context.join_fds) {
+    if (::write(fd, "0", 1) != 1) return errno;
+  }
+  return 0;
+}
+
+int become_root() {
+  return errno_if(::syscall(SYS_setresgid, 0, 0, 0) != 0 || ::syscall(SYS_setresuid, 0, 0, 0) != 0 ||
+                  ::syscall(SYS_setgroups, 0, nullptr) != 0);
+}
+
+int loopback_up() {
+  const int socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (socket < 0) return errno;
+  ifreq request{};
+  std::memcpy(request.ifr_name, "lo", sizeof "lo");
+  request.ifr_flags = IFF_UP | IFF_RUNNING;
+  return errno_if(::ioctl(socket, SIOCSIFFLAGS, &request) != 0);
+}
+
+int new_filesystem(ChildState& state, const Operation& operation) {
+  const int context = ::fsopen(operation.path.c_str(), FSOPEN_CLOEXEC);
+  if (context < 0) return errno;
+  for (const auto& [name, value] : operation.options) {
+    if (::fsconfig(context, FSCONFIG_SET_STRING, name.c_str(), value.c_str(), 0) != 0) return errno;
+  }
+  if (::fsconfig(context, FSCONFIG_CMD_CREATE, nullptr, nullptr, 0) != 0) return errno;
+  const int fd = ::fsmount(context, FSMOUNT_CLOEXEC, static_cast<unsigned>(operation.value));
+  state.fd(operation.target) = fd;
+  return errno_if(fd < 0);
+}
+
+int receive_mounts(ChildState& state) {
+  int fds[kMessageFdsMax];
+  size_t count = kMessageFdsMax;
+  if (const int error = receive_message(state.context.control, &state.identity,
+                                        sizeof state.identity, fds, &count)) {
+    return error;
+  }
+  if (count < 2) return EPROTO;
+  state.fd(Register::kRoot) = fds[0];
+  state.fd(Register::kDev) = fds[1];
+  if (count > 2) state.fd(Register::kEtc) = fds[2];
+  std::memcpy(state.context.home + 5, state.identity.home, sizeof state.identity.home);
+  state.context.home[sizeof state.context.home - 1] = '\0';
+  return 0;
+}
+
+/// The overlay over the empty root, and chroot into it. pivot_root would walk every task of the
+/// host; leaving this root by chdir("..") ends in the overlay again, which lies over the other.
+int switch_root(ChildState& state) {
+  const int root = state.fd(Register::kRoot);
+  state.cover = ::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  return errno_if(state.cover < 0 ||
+                  ::move_mount(root, "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
+                  ::fchdir(root) != 0 || ::chroot(".") != 0);
+}
+
+/// Opens a path of the image, which may try to lead elsewhere: symlinks are refused.
+int open_in_root(int root, const char* path, uint64_t flags) {
+  open_how how{};
+  how.flags = flags | O_CLOEXEC;
+  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS;
+  return static_cast<int>(::syscall(SYS_openat2, root, path, &how, sizeof how));
+}
+
+int attach_fd(ChildState& state, int mount, const char* path) {
+  const int root = state.fd(Register::kRoot);
+  int directory = open_in_root(root, path, O_PATH | O_DIRECTORY);
+  if (directory < 0 && errno == ENOENT) {
+    if (::mkdirat(root, path, 0755) != 0) return errno;
+    directory = open_in_root(root, path, O_PATH | O_DIRECTORY);
+  }
+  if (directory < 0) return errno;
+  return errno_if(::move_mount(mount, "", directory, "",
+                               MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0);
+}
+
+int attach_file(ChildState& state, const Operation& operation) {
+  const int root = state.fd(Register::kRoot);
+  const char* path = operation.path.c_str();
+  int file = open_in_root(root, path, O_PATH);
+  // A link that the image's own resolver daemon would have filled is replaced; an image without the
+  // directory has no use for the file.
+  if (file < 0 && errno == ELOOP && ::unlinkat(root, path, 0) != 0) return errno;
+  if (file < 0) {
+    file = ::openat(root, path, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (file < 0) return errno == ENOENT ? 0 : errno;
+  }
+  return errno_if(::move_mount(state.fd(operation.target), "", file, "",
+                               MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0);
+}
+
+int mask(ChildState& state, const Operation& operation) {
+  const char* source =
+      operation.kind == OpKind::kMaskFile ? kEmptyFileName : kEmptyDirectoryName;
+  const int cover = ::open_tree(state.cover, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+  if (cover < 0) return errno;
+  if (::move_mount(cover, "", state.fd(Register::kProc), operation.path.c_str(),
+                   MOVE_MOUNT_F_EMPTY_PATH) == 0) {
+    return 0;
+  }
+  return errno == ENOENT ? 0 : errno;
+}
+
+int make_read_only(ChildState& state, const Operation& operation) {
+  const int proc = state.fd(Register::kProc);
+  const int tree = ::open_tree(proc, operation.path.c_str(), OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+  if (tree < 0) return errno;
+  mount_attr attributes{};
+  attributes.attr_set = MOUNT_ATTR_RDONLY;
+  return errno_if(
+      ::mount_setattr(tree, "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0 ||
+      ::move_mount(tree, "", proc, operation.path.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0);
+}
+
+int attach_sys(ChildState& state, const Operation& operation) {
+  const int tree = ::open_tree(state.cover, kSysfsName,
+                               OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+  if (tree < 0) return errno;
+  return attach_fd(state, tree, operation.path.c_str());
+}
+
+/// chdir, after mkdir -p where the image lacks the directory.
+int enter_workdir(const Operation& operation) {
+  const char* path = operation.path.c_str();
+  if (::chdir(path) == 0) return 0;
+  if (errno != ENOENT) return errno;
+  char prefix[4096];
+  const size_t size = operation.path.size();
+  if (size >= sizeof prefix) return ENAMETOOLONG;
+  for (size_t i = 1; i <= size; ++i) {
+    if (i != size && path[i] != '/') continue;
+    std::memcpy(prefix, path, i);
+    prefix[i] = '\0';
+    if (::mkdir(prefix, 0755) != 0 && errno != EEXIST) return errno;
+  }
+  return errno_if(::chdir(path) != 0);
+}
+
+int make_terminal(ChildState& state) {
+  const int master = ::open("/dev/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (master < 0) return errno;
+  const int unlocked = 0;
+  if (::ioctl(master, TIOCSPTLCK, &unlocked) != 0) return errno;
+  state.terminal = ::ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+  if (state.terminal < 0) return errno;
+  if (::ioctl(master, TIOCSWINSZ, &state.context.window) != 0) return errno;
+  // The command's user must be able to open its own /dev/pts entry.
+  if (::fchown(state.terminal, state.identity.uid, static_cast<gid_t>(-1)) != 0) return errno;
+  const Report report{.kind = ReportKind::kTerminal};
+  return send_message(state.context.control, &report, sizeof report, {&master, 1});
+}
+
+int set_limit_to_zero(const Operation& operation) {
+  const rlimit zero{0, 0};
+  return errno_if(::setrlimit(static_cast<__rlimit_resource_t>(operation.value), &zero) != 0);
+}
+
+int run_operation(ChildState& state, const Operation& operation) {
+  IdMapsMessage go;
+  switch (operation.kind) {
+    case OpKind::kJoinCgroup: return join_cgroup(state);
+    case OpKind::kWaitForIdMaps:
+      return receive_message(state.context.control, &go, sizeof go, nullptr, nullptr);
+    case OpKind::kBecomeRoot: return become_root();
+    case OpKind::kCgroupNamespace: return errno_if(::unshare(CLONE_NEWCGROUP) != 0);
+    case OpKind::kHostname:
+      return errno_if(::sethostname(operation.path.data(), operation.path.size()) != 0);
+    case OpKind::kLoopbackUp: return loopback_up();
+    case OpKind::kNewFilesystem: return new_filesystem(state, operation);
+    case OpKind::kReceiveMounts: return receive_mounts(state);
+    case OpKind::kSwitchRoot: return switch_root(state);
+    case OpKind::kAttach: return attach_fd(state, state.fd(operation.target), operation.path.c_str());
+    case OpKind::kAttachFile: return attach_file(state, operation);
+    case OpKind::kMaskFile:
+    case OpKind::kMaskDirectory: return mask(state, operation);
+    case OpKind::kReadOnly: return make_read_only(state, operation);
+    case OpKind::kAttachSys: return attach_sys(state, operation);
+    case OpKind::kWorkdir: return enter_workdir(operation);
+    case OpKind::kTerminal: return make_terminal(state);
+    case OpKind::kLimit: return set_limit_to_zero(operation);
+    case OpKind::kNoNewPrivileges: return errno_if(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0);
+    case OpKind::kSeccomp: return guard::install_seccomp_filter();
+    case OpKind::kCapabilities: return guard::keep_only_capabilities(operation.value);
+    default: return ENOSYS;  // Of the host's side.
+  }
+}
+
+}  // namespace
+
+ChildContext::ChildContext(const Plan& plan_in, std::vector<int> join_fds_in,
+                           std::span<char> command_line_in)
+    : plan(plan_in), join_fds(std::move(join_fds_in)), command_line(command_line_in) {
+  ::sigemptyset(&command_signals);
+  for (const std::string& word : plan.process.argv) argv.push_back(const_cast<char*>(word.c_str()));
+  argv.push_back(nullptr);
+  for (const std::string& word : plan.process.env) env.push_back(const_cast<char*>(word.c_str()));
+  if (plan.process.set_home) env.push_back(home);
+  env.push_back(nullptr);
+  for (const std::string& path : plan.process.candidates) candidates.push_back(path.c_str());
+}
+
+void run_child(ChildContext& context) {
+  sigset_t all;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, nullptr);
+  ::umask(022);
+  ChildState state{.context = context};
+  const std::vector<Operation>& operations = context.plan.operations;
+  for (size_t i = 0; i < operations.size(); ++i) {
+    if (!runs_in_child(operations[i].kind)) continue;
+    if (const int error = run_operation(state, operations[i])) {
+      const Report report{.kind = ReportKind::kSetupFailed, .errno_value = error,
+                          .operation = static_cast<uint32_t>(i)};
+      (void)send_message(context.control, &report, sizeof report, {});
+      ::_exit(1);
+    }
+  }
+  run_init(context, state.identity, state.terminal);
+}
+
+}  // namespace varve::launcher

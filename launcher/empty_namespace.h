@@ -1,0 +1,20 @@
+#pragma once
+
+#include "base/error.h"
+
+namespace varve::launcher {
+
+// What lies at the root of the empty namespace, for masks and for /sys.
+inline constexpr char kEmptyFileName[] = "empty-file";
+inline constexpr char kEmptyDirectoryName[] = "empty-directory";
+inline constexpr char kSysfsName[] = "sysfs";
+
+/// Moves the calling (single-threaded) process into a mount namespace of its own whose root is a
+/// read-only tmpfs with nothing but `proc`, `sys` and the entries above. Sandboxes are cloned from
+/// there, so that they hold no mount of the host: none to reach, and none kept busy.
+///
+/// Paths of the host cannot be used afterwards; descriptors can. Where the root mount is itself the
+/// root of its namespace (in most containers) the host's tree stays below the tmpfs, private.
+Status enter_empty_namespace();
+
+}  // namespace varve::launcher

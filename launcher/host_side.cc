@@ -1,0 +1,290 @@
+#include "launcher/host_side.h"
+
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <linux/securebits.h>
+#include <sys/fsuid.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "launcher/empty_namespace.h"
+#include "launcher/fd_message.h"
+#include "launcher/mount_api.h"
+#include "launcher/slot.h"
+#include "launcher/user_database.h"
+
+namespace varve::launcher {
+namespace {
+
+/// Acts on files as the sandbox's root, with all capabilities: the overlay's mounter must be mapped
+/// by the id-mapped upper directory, or the kernel makes the overlay read-only. Restores on leaving.
+class ActAsSandboxRoot {
+ public:
+  static Result<ActAsSandboxRoot> enter(uint32_t host_id) {
+    // Without this, leaving fsuid 0 would drop the capabilities that mounting needs.
+    if (::prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) != 0) {
+      return fail_errno("keeping capabilities");
+    }
+    ::setfsuid(host_id);
+    ::setfsgid(host_id);
+    return ActAsSandboxRoot();
+  }
+  ActAsSandboxRoot(ActAsSandboxRoot&& other) noexcept : active_(std::exchange(other.active_, false)) {}
+  ActAsSandboxRoot& operator=(ActAsSandboxRoot&&) = delete;
+  ~ActAsSandboxRoot() {
+    if (!active_) return;
+    ::setfsuid(0);
+    ::setfsgid(0);
+  }
+
+ private:
+  ActAsSandboxRoot() = default;
+  bool active_ = true;
+};
+
+/// Runs the host's operations; one object a launch.
+class HostSide {
+ public:
+  HostSide(const Plan& plan, HostInputs inputs, ChildContext& context)
+      : plan_(plan), inputs_(std::move(inputs)), context_(context) {}
+
+  Status run(const Operation& operation);
+  Status send_mounts();
+  /// A failure of ours may be the echo of the child's, which is the one to tell.
+  Error first_cause(Error own);
+  StartedSandbox take() { return {std::move(child_), std::move(control_)}; }
+
+ private:
+  Status open_upper(const Operation& operation);
+  Status clone_child(const Operation& operation);
+  Status write_id_maps();
+  Status mount_overlay(const Operation& operation);
+  Status set_overlay_layers(int context);
+  Status make_dev(const Operation& operation);
+
+  const Plan& plan_;
+  HostInputs inputs_;
+  ChildContext& context_;
+  UniqueFd upper_;  // Mount whose root holds `upper` and `work`.
+  UniqueFd etc_;
+  UniqueFd user_namespace_;
+  UniqueFd root_;
+  UniqueFd dev_;
+  UniqueFd control_;
+  UniqueFd child_control_;
+  Child child_;
+};
+
+Status HostSide::open_upper(const Operation& operation) {
+  if (inputs_.upper_directory >= 0) {
+    VARVE_ASSIGN(upper_, clone_mount(inputs_.upper_directory, ""));
+    return {};
+  }
+  VARVE_ASSIGN(upper_, new_mount("tmpfs", operation.options, 0));
+  return make_upper_and_work(upper_.get(), inputs_.image_root);
+}
+
+Status HostSide::clone_child(const Operation& operation) {
+  int sockets[2];
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
+    return fail_errno("creating a socket pair");
+  }
+  control_.reset(sockets[0]);
+  child_control_.reset(sockets[1]);
+  int pidfd = -1;
+  clone_args arguments{};
+  arguments.flags = operation.value | CLONE_PIDFD;
+  arguments.pidfd = reinterpret_cast<uint64_t>(&pidfd);
+  arguments.exit_signal = SIGCHLD;
+  if (inputs_.cgroup_into >= 0) {
+    arguments.flags |= CLONE_INTO_CGROUP;
+    arguments.cgroup = static_cast<uint64_t>(inputs_.cgroup_into);
+  }
+  const long pid = ::syscall(SYS_clone3, &arguments, sizeof arguments);
+  if (pid < 0) return fail_errno("clone3");
+  if (pid == 0) {
+    // The parent's end must close when the parent dies.
+    ::close(control_.get());
+    context_.control = child_control_.get();
+    run_child(context_);
+  }
+  child_ = Child(static_cast<pid_t>(pid), UniqueFd(pidfd));
+  child_control_.reset();
+  return {};
+}
+
+Status HostSide::write_id_maps() {
+  const std::string text = id_map_text(plan_.id_map);
+  const std::string directory = "/proc/" + std::to_string(child_.pid());
+  for (const char* file : {"/uid_map", "/gid_map"}) {
+    VARVE_ASSIGN(const UniqueFd fd, open_file(directory + file, O_WRONLY));
+    if (::write(fd.get(), text.data(), text.size()) < 0) return fail_errno("writing " + quoted(text));
+  }
+  VARVE_ASSIGN(user_namespace_, open_file(directory + "/ns/user", O_RDONLY));
+  const IdMapsMessage go;
+  if (const int error = send_message(control_.get(), &go, sizeof go, {})) {
+    return fail_errno(error, "telling the child");
+  }
+  return {};
+}
+
+/// lowerdir+ (kernel 6.8) takes the topmost layer first; upperdir and workdir by descriptor came
+/// with 6.13, paths through /proc/self/fd do the same before.
+Status HostSide::set_overlay_layers(int context) {
+  for (auto lower = inputs_.lowers.rbegin(); lower != inputs_.lowers.rend(); ++lower) {
+    if (::fsconfig(context, FSCONFIG_SET_FD, "lowerdir+", nullptr, lower->get()) == 0) continue;
+    const std::string path = "/proc/self/fd/" + std::to_string(lower->get());
+    if (::fsconfig(context, FSCONFIG_SET_STRING, "lowerdir+", path.c_str(), 0) != 0) {
+      return fail_errno("adding a layer");
+    }
+  }
+  for (const auto& [option, name] : {std::pair{"upperdir", "upper"}, std::pair{"workdir", "work"}}) {
+    VARVE_ASSIGN(const UniqueFd directory, open_file_at(upper_.get(), name, O_PATH | O_DIRECTORY));
+    if (::fsconfig(context, FSCONFIG_SET_FD, option, nullptr, directory.get()) == 0) continue;
+    const std::string path = "/proc/self/fd/" + std::to_string(directory.get());
+    if (::fsconfig(context, FSCONFIG_SET_STRING, option, path.c_str(), 0) != 0) {
+      return fail_errno(std::string("setting ") + option);
+    }
+  }
+  return {};
+}
+
+Status HostSide::mount_overlay(const Operation& operation) {
+  const UniqueFd context(::fsopen("overlay", FSOPEN_CLOEXEC));
+  if (!context) return fail_errno("opening filesystem type 'overlay'");
+  VARVE_TRY(set_overlay_layers(context.get()));
+  VARVE_TRY(set_mount_options(context.get(), operation.options));
+  VARVE_ASSIGN(const ActAsSandboxRoot guard,
+               ActAsSandboxRoot::enter(plan_.id_map.front().outside));
+  VARVE_ASSIGN(root_, create_mount(context.get(), MOUNT_ATTR_NODEV));
+  return {};
+}
+
+Status HostSide::make_dev(const Operation& operation) {
+  VARVE_ASSIGN(dev_, new_mount("tmpfs", operation.options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC));
+  const int dev = dev_.get();
+  const mode_t old_mask = ::umask(0);
+  static constexpr struct {
+    const char* name;
+    unsigned minor_number;
+    unsigned major_number = 1;
+  } kNodes[] = {{"null", 3}, {"zero", 5}, {"full", 7}, {"random", 8}, {"urandom", 9}, {"tty", 0, 5}};
+  for (const auto& node : kNodes) {
+    if (::mknodat(dev, node.name, S_IFCHR | 0666, makedev(node.major_number, node.minor_number)) != 0) {
+      return fail_errno("creating " + quoted(node.name));
+    }
+  }
+  static constexpr struct {
+    const char* name;
+    const char* target;
+  } kLinks[] = {{"ptmx", "pts/ptmx"}, {"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"},
+                {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"}};
+  for (const auto& link : kLinks) {
+    if (::symlinkat(link.target, dev, link.name) != 0) return fail_errno("creating " + quoted(link.name));
+  }
+  for (const char* name : {"pts", "shm"}) {
+    if (::mkdirat(dev, name, 0755) != 0) return fail_errno("creating " + quoted(name));
+  }
+  ::umask(old_mask);
+  return idmap_mount(dev, user_namespace_.get());
+}
+
+Status HostSide::run(const Operation& operation) {
+  switch (operation.kind) {
+    case OpKind::kOpenUpper: return open_upper(operation);
+    case OpKind::kCloneHostFile: {
+      VARVE_ASSIGN(etc_, clone_mount(AT_FDCWD, operation.path));
+      mount_attr attributes{};
+      attributes.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+      return set_mount_attributes(etc_.get(), attributes);
+    }
+    case OpKind::kEnterEmptyNamespace: return enter_empty_namespace();
+    case OpKind::kClone: return clone_child(operation);
+    case OpKind::kWriteIdMaps: return write_id_maps();
+    case OpKind::kIdmapLower:
+      return idmap_mount(inputs_.lowers[operation.value].get(), user_namespace_.get());
+    case OpKind::kIdmapUpper: return idmap_mount(upper_.get(), user_namespace_.get());
+    case OpKind::kMountOverlay: return mount_overlay(operation);
+    case OpKind::kMakeDev: return make_dev(operation);
+    default: return fail(ErrorCode::kInternal, "not an operation of the host's side");
+  }
+}
+
+Status HostSide::send_mounts() {
+  VARVE_ASSIGN(const MountsMessage identity, find_identity(root_.get(), plan_.process.user));
+  int fds[3] = {root_.get(), dev_.get(), etc_.get()};
+  const size_t count = etc_ ? 3 : 2;
+  if (const int error = send_message(control_.get(), &identity, sizeof identity, {fds, count})) {
+    return fail_errno(error, "handing the mounts to the child");
+  }
+  return {};
+}
+
+Error HostSide::first_cause(Error own) {
+  if (!child_) return own;
+  // The child writes its report before it goes; without one, ours is the cause.
+  Report report;
+  char byte;
+  const bool told = ::recv(control_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0 &&
+                    receive_message(control_.get(), &report, sizeof report, nullptr, nullptr) == 0;
+  if (told && report.kind == ReportKind::kSetupFailed) return setup_error(plan_, report);
+  return own;
+}
+
+}  // namespace
+
+Child& Child::operator=(Child&& other) noexcept {
+  std::swap(pid_, other.pid_);
+  std::swap(pidfd_, other.pidfd_);
+  return *this;
+}
+
+Child::~Child() {
+  if (pid_ <= 0) return;
+  signal(SIGKILL);
+  wait();
+}
+
+void Child::signal(int number) const {
+  (void)::syscall(SYS_pidfd_send_signal, pidfd_.get(), number, nullptr, 0);
+}
+
+int Child::wait() {
+  int status = 0;
+  while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
+  }
+  pid_ = -1;
+  return status;
+}
+
+Result<StartedSandbox> start_sandbox(const Plan& plan, HostInputs inputs, ChildContext& context) {
+  HostSide side(plan, std::move(inputs), context);
+  for (const Operation& operation : plan.operations) {
+    if (runs_in_child(operation.kind)) continue;
+    auto status = side.run(operation);
+    if (!status) {
+      return tl::unexpected<Error>(
+          side.first_cause(std::move(status).error().with_context(describe(operation))));
+    }
+  }
+  auto status = side.send_mounts();
+  if (!status) return tl::unexpected<Error>(side.first_cause(std::move(status).error()));
+  return side.take();
+}
+
+Error setup_error(const Plan& plan, const Report& report) {
+  const bool known = report.operation < plan.operations.size();
+  return Error::from_errno(report.errno_value,
+                           known ? describe(plan.operations[report.operation])
+                                 : std::string("starting the sandbox's first process"));
+}
+
+}  // namespace varve::launcher

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <sys/mount.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/file_io.h"
+#include "base/unique_fd.h"
+
+namespace varve::launcher {
+
+// The new mount API with Results. Every tree is detached until it is moved somewhere.
+
+using MountOptions = std::vector<std::pair<std::string, std::string>>;
+
+/// An option with an empty value is a flag.
+Status set_mount_options(int context, const MountOptions& options);
+/// A new filesystem of `type` with mount `attributes` (MOUNT_ATTR_*).
+Result<UniqueFd> new_mount(const std::string& type, const MountOptions& options, unsigned attributes);
+/// Creates the superblock of a context made by fsopen and mounts it. The error carries what the
+/// filesystem wrote into the context's log.
+Result<UniqueFd> create_mount(int context, unsigned attributes);
+/// A detached clone of one mount, without what is mounted below it; an empty path means the
+/// directory itself.
+Result<UniqueFd> clone_mount(int directory, const std::string& path);
+Status set_mount_attributes(int mount, mount_attr attributes);
+/// Maps the ids of a detached mount through a user namespace.
+Status idmap_mount(int mount, int user_namespace);
+Status move_mount_to(int mount, int directory, const std::string& path);
+
+}  // namespace varve::launcher

@@ -1,0 +1,189 @@
+#include "launcher/plan.h"
+
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+
+#include "guard/capabilities.h"
+#include "guard/masks.h"
+
+namespace varve::launcher {
+namespace {
+
+constexpr char kDefaultPath[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+constexpr uint64_t kBaseNamespaces =
+    CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS | CLONE_NEWIPC;
+constexpr uint64_t kQuietMount = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+
+/// The value of `name` in "K=V" strings, or nullptr; the last one counts.
+const char* find_variable(const std::vector<std::string>& env, std::string_view name) {
+  const char* value = nullptr;
+  for (const std::string& variable : env) {
+    if (variable.starts_with(name) && variable.size() > name.size() && variable[name.size()] == '=') {
+      value = variable.c_str() + name.size() + 1;
+    }
+  }
+  return value;
+}
+
+/// Sets or replaces: one entry a name, in the order of first appearance.
+void put_variable(std::vector<std::string>& env, const std::string& variable) {
+  const std::string_view name(variable.data(), variable.find('=') + 1);
+  for (std::string& existing : env) {
+    if (existing.starts_with(name)) {
+      existing = variable;
+      return;
+    }
+  }
+  env.push_back(variable);
+}
+
+std::vector<std::string> command_candidates(const std::string& program, const char* path) {
+  if (program.find('/') != std::string::npos) return {program};
+  std::vector<std::string> candidates;
+  std::string_view rest = path;
+  for (;;) {
+    const size_t colon = rest.find(':');
+    const std::string_view directory = rest.substr(0, colon);
+    // An empty element would mean the working directory: nobody wants that of a sandbox.
+    if (!directory.empty()) candidates.push_back(std::string(directory) + "/" + program);
+    if (colon == std::string_view::npos) return candidates;
+    rest.remove_prefix(colon + 1);
+  }
+}
+
+Result<Process> build_process(const Spec& spec, const ImageConfig& config,
+                              const std::string& hostname) {
+  Process process;
+  if (spec.entrypoint) {
+    if (!spec.entrypoint->empty()) process.argv.push_back(*spec.entrypoint);
+  } else {
+    process.argv = config.entrypoint;
+  }
+  const auto& rest = spec.command.empty() && !spec.entrypoint ? config.command : spec.command;
+  process.argv.insert(process.argv.end(), rest.begin(), rest.end());
+  if (process.argv.empty() || process.argv[0].empty()) {
+    return fail(ErrorCode::kInvalidArgument, "no command given, and the image names none");
+  }
+  for (const std::string& variable : config.env) {
+    if (variable.find('=') != std::string::npos) put_variable(process.env, variable);
+  }
+  put_variable(process.env, "HOSTNAME=" + hostname);
+  if (spec.terminal) put_variable(process.env, "TERM=xterm");
+  for (const std::string& variable : spec.env) put_variable(process.env, variable);
+  if (find_variable(process.env, "PATH") == nullptr) {
+    put_variable(process.env, std::string("PATH=") + kDefaultPath);
+  }
+  process.set_home = find_variable(process.env, "HOME") == nullptr;
+  process.user = spec.user.empty() ? config.user : spec.user;
+  process.terminal = spec.terminal;
+  process.candidates = command_candidates(process.argv[0], find_variable(process.env, "PATH"));
+  return process;
+}
+
+void add_host_operations(const Spec& spec, const ImageInfo& image, const std::string& upper_path,
+                         std::vector<Operation>& out) {
+  Operation upper{.kind = OpKind::kOpenUpper, .path = upper_path};
+  if (spec.rw_bytes_max) {
+    upper.path.clear();
+    upper.options = {{"size", std::to_string(*spec.rw_bytes_max)}, {"mode", "0700"}};
+  }
+  out.push_back(std::move(upper));
+  // What comes from the host is cloned while the host's mounts can still be seen.
+  if (spec.network == NetworkMode::kHost) {
+    out.push_back({.kind = OpKind::kCloneHostFile, .target = Register::kEtc, .path = "/etc/resolv.conf"});
+  }
+  const uint64_t network = spec.network == NetworkMode::kNone ? uint64_t{CLONE_NEWNET} : 0;
+  out.push_back({.kind = OpKind::kEnterEmptyNamespace});
+  out.push_back({.kind = OpKind::kClone, .value = kBaseNamespaces | network});
+  out.push_back({.kind = OpKind::kWriteIdMaps});
+  for (size_t i = 0; i < image.layers.size(); ++i) {
+    out.push_back({.kind = OpKind::kIdmapLower, .value = i, .path = image.layers[i].id});
+  }
+  out.push_back({.kind = OpKind::kIdmapUpper});
+  Operation overlay{.kind = OpKind::kMountOverlay,
+                    .target = Register::kRoot,
+                    .options = {{"xino", "on"}, {"metacopy", "off"}, {"redirect_dir", "nofollow"}}};
+  if (!spec.keep) overlay.options.push_back({"volatile", ""});
+  out.push_back(std::move(overlay));
+  out.push_back({.kind = OpKind::kMakeDev, .target = Register::kDev,
+                 .options = {{"mode", "0755"}, {"size", "65536"}, {"nr_inodes", "256"}}});
+}
+
+void add_mounts_in_child(const Spec& spec, std::vector<Operation>& out) {
+  Operation shm{.kind = OpKind::kNewFilesystem, .target = Register::kShm, .value = kQuietMount,
+                .path = "tmpfs", .options = {{"mode", "1777"}}};
+  // Charged to the sandbox's memory group in any case; without a limit the kernel's half of memory.
+  if (spec.memory_bytes_max) {
+    shm.options.push_back({"size", std::to_string(*spec.memory_bytes_max / 2)});
+  }
+  out.push_back({.kind = OpKind::kNewFilesystem, .target = Register::kProc, .value = kQuietMount,
+                 .path = "proc"});
+  out.push_back({.kind = OpKind::kNewFilesystem, .target = Register::kPts,
+                 .value = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, .path = "devpts",
+                 .options = {{"gid", "5"}, {"mode", "620"}, {"ptmxmode", "666"}}});
+  out.push_back(std::move(shm));
+  out.push_back({.kind = OpKind::kReceiveMounts});
+  out.push_back({.kind = OpKind::kSwitchRoot, .target = Register::kRoot});
+  out.push_back({.kind = OpKind::kAttach, .target = Register::kProc, .path = "proc"});
+  for (const guard::ProcMask& mask : guard::proc_masks()) {
+    out.push_back({.kind = mask.is_directory ? OpKind::kMaskDirectory : OpKind::kMaskFile,
+                   .path = mask.path});
+  }
+  out.push_back({.kind = OpKind::kReadOnly, .path = "sys"});
+  out.push_back({.kind = OpKind::kAttachSys, .path = "sys"});
+  out.push_back({.kind = OpKind::kAttach, .target = Register::kDev, .path = "dev"});
+  out.push_back({.kind = OpKind::kAttach, .target = Register::kPts, .path = "dev/pts"});
+  out.push_back({.kind = OpKind::kAttach, .target = Register::kShm, .path = "dev/shm"});
+  if (spec.network == NetworkMode::kHost) {
+    out.push_back({.kind = OpKind::kAttachFile, .target = Register::kEtc, .path = "etc/resolv.conf"});
+  }
+}
+
+void add_child_operations(const Spec& spec, const ImageInfo& image, const std::string& hostname,
+                          std::vector<Operation>& out) {
+  out.push_back({.kind = OpKind::kJoinCgroup});
+  out.push_back({.kind = OpKind::kWaitForIdMaps});
+  out.push_back({.kind = OpKind::kBecomeRoot});
+  out.push_back({.kind = OpKind::kCgroupNamespace});
+  out.push_back({.kind = OpKind::kHostname, .path = hostname});
+  if (spec.network == NetworkMode::kNone) out.push_back({.kind = OpKind::kLoopbackUp});
+  add_mounts_in_child(spec, out);
+  std::string workdir = spec.workdir.empty() ? image.config.workdir : spec.workdir;
+  if (workdir.empty()) workdir = "/";
+  out.push_back({.kind = OpKind::kWorkdir, .path = std::move(workdir)});
+  if (spec.terminal) out.push_back({.kind = OpKind::kTerminal});
+  for (const int limit : {RLIMIT_CORE, RLIMIT_NICE, RLIMIT_RTPRIO}) {
+    out.push_back({.kind = OpKind::kLimit, .value = static_cast<uint64_t>(limit)});
+  }
+  // The filter needs CAP_SYS_ADMIN where no_new_privs is off, so it goes before the capabilities.
+  if (!spec.allow_sudo) out.push_back({.kind = OpKind::kNoNewPrivileges});
+  out.push_back({.kind = OpKind::kSeccomp});
+  out.push_back({.kind = OpKind::kCapabilities, .value = guard::kSandboxCapabilities});
+}
+
+}  // namespace
+
+Result<Plan> build_plan(const Spec& spec, const ImageInfo& image, uint32_t slot,
+                        const std::string& upper_path) {
+  if (image.layers.empty()) return fail(ErrorCode::kInvalidArgument, "the image has no layers");
+  Plan plan;
+  plan.hostname = image.id.substr(0, 12);
+  if (plan.hostname.empty()) plan.hostname = "sandbox";
+  std::vector<uint32_t> large_ids = image.large_ids;
+  VARVE_ASSIGN(plan.process, build_process(spec, image.config, plan.hostname));
+  // A numeric user that no file has still needs a place in the map.
+  const size_t colon = plan.process.user.find(':');
+  for (const std::string& part :
+       {plan.process.user.substr(0, colon),
+        colon == std::string::npos ? std::string() : plan.process.user.substr(colon + 1)}) {
+    if (const auto id = parse_u32(part); id && *id >= kIdsPerSlot) large_ids.push_back(*id);
+  }
+  VARVE_ASSIGN(plan.id_map, make_id_map(slot, std::move(large_ids)));
+  add_host_operations(spec, image, upper_path, plan.operations);
+  add_child_operations(spec, image, plan.hostname, plan.operations);
+  return plan;
+}
+
+}  // namespace varve::launcher

@@ -1,0 +1,95 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "launcher/id_map.h"
+#include "launcher/image_info.h"
+#include "launcher/spec.h"
+
+namespace varve::launcher {
+
+/// Descriptors that operations make and use; each process keeps its own table of them.
+enum class Register : uint8_t { kNone, kRoot, kDev, kProc, kPts, kShm, kEtc, kCount };
+
+/// One set-up operation. The host-side ones run in `varve run` itself; the others run in the child,
+/// inside all the sandbox's namespaces, with raw system calls only.
+enum class OpKind : uint8_t {
+  // On the host's side.
+  kOpenUpper,            ///< `path`, or a tmpfs with `options`.
+  kCloneHostFile,        ///< A read-only clone of the host's `path`; into `target`.
+  kEnterEmptyNamespace,  ///< A private mount namespace: an empty tmpfs with proc and sysfs.
+  kClone,                ///< The child, in `value` = CLONE_* namespaces.
+  kWriteIdMaps,
+  kIdmapLower,    ///< `value` = index of the layer, lowest first.
+  kIdmapUpper,
+  kMountOverlay,  ///< `options`; into kRoot.
+  kMakeDev,       ///< A tmpfs with the device nodes; into kDev.
+  // In the child.
+  kJoinCgroup,
+  kWaitForIdMaps,
+  kBecomeRoot,
+  kCgroupNamespace,
+  kHostname,       ///< `path`
+  kLoopbackUp,
+  kNewFilesystem,  ///< Type `path` with `options` and mount attributes `value`; into `target`.
+  kReceiveMounts,
+  kSwitchRoot,
+  kAttach,        ///< `target` at `path` inside the root, which is made if the image lacks it.
+  kAttachFile,    ///< `target` over the file `path`; passed over where the image has no /etc.
+  kMaskFile,      ///< An empty file over `path` below kProc, if the kernel has it.
+  kMaskDirectory,
+  kReadOnly,      ///< `path` below kProc becomes read-only.
+  kAttachSys,     ///< The allow list of sysfs at `path`.
+  kWorkdir,       ///< Enters `path`; made if the image lacks it.
+  kTerminal,      ///< A pseudo-terminal of the sandbox's own; the master goes to the parent.
+  kLimit,         ///< RLIMIT `value` to zero.
+  kNoNewPrivileges,
+  kSeccomp,
+  kCapabilities,  ///< Keeps the mask `value`.
+};
+
+struct Operation {
+  OpKind kind;
+  Register target = Register::kNone;
+  uint64_t value = 0;
+  std::string path;
+  std::vector<std::pair<std::string, std::string>> options;
+};
+
+/// What runs at the end of the set-up.
+struct Process {
+  std::vector<std::string> argv;
+  std::vector<std::string> env;
+  std::vector<std::string> candidates;  ///< Paths tried in turn.
+  std::string user;                     ///< "", or as given: looked up inside the image.
+  bool set_home = false;                ///< HOME is not in env: take it from the user's entry.
+  bool terminal = false;
+};
+
+/// All that a launch does, as data: no descriptor, no pointer, the same for the same input.
+struct Plan {
+  std::string hostname;
+  std::vector<IdExtent> id_map;
+  std::vector<Operation> operations;  ///< In order; the two sides run their own in parallel.
+  Process process;
+};
+
+/// True for the operations that the child runs.
+bool runs_in_child(OpKind kind);
+std::string_view op_kind_name(OpKind kind);
+/// For error messages: "mounting the overlay".
+std::string describe(const Operation& operation);
+
+/// @param slot       Which id range (see id_map.h).
+/// @param upper_path The directory that holds `upper` and `work`; unused with --rw-size.
+/// Errors: kInvalidArgument (nothing to run), kUnsupported (ids without a place).
+Result<Plan> build_plan(const Spec& spec, const ImageInfo& image, uint32_t slot,
+                        const std::string& upper_path);
+
+/// One JSON document, an operation a line.
+std::string plan_to_json(const Plan& plan);
+
+}  // namespace varve::launcher

@@ -1,0 +1,100 @@
+#include "launcher/remove_tree_at.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/unique_fd.h"
+
+namespace varve::launcher {
+namespace {
+
+struct Entry {
+  std::string name;
+  bool is_directory;
+};
+
+Result<std::vector<Entry>> list(int directory) {
+  const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (copy < 0) return fail_errno("listing a directory");
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(copy), ::closedir);
+  if (!stream) {
+    ::close(copy);
+    return fail_errno("listing a directory");
+  }
+  std::vector<Entry> entries;
+  errno = 0;
+  while (const dirent* entry = ::readdir(stream.get())) {
+    const std::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    bool is_directory = entry->d_type == DT_DIR;
+    if (entry->d_type == DT_UNKNOWN) {
+      struct stat status;
+      is_directory = ::fstatat(directory, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+                     S_ISDIR(status.st_mode);
+    }
+    entries.push_back({std::string(name), is_directory});
+  }
+  if (errno != 0) return fail_errno("listing a directory");
+  return entries;
+}
+
+/// Empties `child`, moving its non-empty directories into `top` under fresh names.
+Status empty_directory(int top, int child, uint64_t& counter) {
+  VARVE_ASSIGN(const std::vector<Entry> entries, list(child));
+  for (const Entry& entry : entries) {
+    const char* name = entry.name.c_str();
+    if (!entry.is_directory) {
+      if (::unlinkat(child, name, 0) != 0) return fail_errno("removing " + quoted(entry.name));
+      continue;
+    }
+    if (::unlinkat(child, name, AT_REMOVEDIR) == 0) continue;
+    for (;;) {
+      const std::string moved = "\x01removing." + std::to_string(counter++);
+      if (::renameat2(child, name, top, moved.c_str(), RENAME_NOREPLACE) == 0) break;
+      if (errno != EEXIST) return fail_errno("moving " + quoted(entry.name));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status remove_tree_at(int directory, const std::string& path) {
+  if (::unlinkat(directory, path.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) return {};
+  const UniqueFd top(
+      ::openat(directory, path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!top) {
+    if (errno == ENOENT) return {};
+    return fail_errno("removing " + quoted(path));
+  }
+  uint64_t counter = 0;
+  for (;;) {
+    VARVE_ASSIGN(const std::vector<Entry> entries, list(top.get()));
+    if (entries.empty()) break;
+    for (const Entry& entry : entries) {
+      const char* name = entry.name.c_str();
+      if (!entry.is_directory) {
+        if (::unlinkat(top.get(), name, 0) != 0) return fail_errno("removing " + quoted(entry.name));
+        continue;
+      }
+      if (::unlinkat(top.get(), name, AT_REMOVEDIR) == 0) continue;
+      {
+        const UniqueFd child(::openat(top.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+        if (!child) return fail_errno("opening " + quoted(entry.name));
+        VARVE_TRY(empty_directory(top.get(), child.get(), counter));
+      }
+      if (::unlinkat(top.get(), name, AT_REMOVEDIR) != 0) return fail_errno("removing " + quoted(entry.name));
+    }
+  }
+  if (::unlinkat(directory, path.c_str(), AT_REMOVEDIR) != 0) return fail_errno("removing " + quoted(path));
+  return {};
+}
+
+}  // namespace varve::launcher

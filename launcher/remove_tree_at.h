@@ -1,0 +1,15 @@
+#pragma once
+
+#include <string>
+
+#include "base/error.h"
+
+namespace varve::launcher {
+
+/// rm -rf of `path` below `directory` for trees that their writer may have made hostile: any depth,
+/// any names, any modes. Directories below the first level are moved up before they are emptied, so
+/// that two descriptors and no long path are ever needed. Symlinks are removed, never followed.
+/// Nothing there is not an error.
+Status remove_tree_at(int directory, const std::string& path);
+
+}  // namespace varve::launcher

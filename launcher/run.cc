@@ -1,0 +1,216 @@
+#include "launcher/run.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/clock.h"
+#include "base/file_io.h"
+#include "launcher/control_client.h"
+#include "launcher/host_side.h"
+#include "launcher/json_text.h"
+#include "launcher/mount_command.h"
+#include "launcher/options.h"
+#include "launcher/run_stats.h"
+#include "launcher/slot.h"
+#include "launcher/supervise.h"
+#include "launcher/terminal.h"
+#include "launcher/varvefs_starter.h"
+
+namespace varve::launcher {
+namespace {
+
+/// An image attached for this run, until the connection closes.
+struct Attached {
+  ControlClient client;
+  ImageInfo image;
+  std::vector<UniqueFd> mounts;
+};
+
+Status ask_for_image(ControlClient& client, const Spec& spec, bool mounts) {
+  return client.send("POST", "/v1/attach",
+                     to_json({.store = spec.store, .image = spec.image, .layers = spec.extra_layers,
+                              .domain = spec.domain, .mounts = mounts}));
+}
+
+Status take_image(Attached& attached, bool mounts) {
+  VARVE_ASSIGN(ControlClient::Response response, attached.client.receive());
+  VARVE_ASSIGN(attached.image, parse_image_info(response.body));
+  attached.mounts = std::move(response.fds);
+  if (mounts && attached.mounts.size() != attached.image.layers.size()) {
+    return fail(ErrorCode::kCorruption, "varvefs gave " + std::to_string(attached.mounts.size()) +
+                                            " mounts for " +
+                                            std::to_string(attached.image.layers.size()) + " layers");
+  }
+  return {};
+}
+
+/// What a run holds on the host, in the order in which it is made; undone in the other one.
+struct HostState {
+  qos::CgroupHost cgroups;
+  Slot slot;
+  qos::SandboxCgroup cgroup;
+  std::optional<UpperDir> upper;
+};
+
+std::string kept_name(const Slot& slot) {
+  return "kept-" + std::to_string(monotonic_ns()) + "-" + std::to_string(slot.number());
+}
+
+Result<HostState> prepare_host(const Spec& spec) {
+  VARVE_ASSIGN(qos::CgroupHost cgroups, qos::CgroupHost::probe());
+  VARVE_TRY(Slot::clean_up_dead(spec.run_dir, cgroups));
+  VARVE_ASSIGN(Slot slot, Slot::claim(spec.run_dir));
+  VARVE_ASSIGN(qos::SandboxCgroup cgroup,
+               qos::SandboxCgroup::create(cgroups, slot.cgroup_name(),
+                                          {.memory_bytes_max = spec.memory_bytes_max,
+                                           .cpu_milli_max = spec.cpu_milli_max,
+                                           .pids_max = spec.pids_max}));
+  return HostState{std::move(cgroups), std::move(slot), std::move(cgroup), std::nullopt};
+}
+
+Status make_upper(const Spec& spec, HostState& host, const struct stat& image_root) {
+  if (spec.rw_bytes_max) return {};
+  const std::string name = spec.keep ? kept_name(host.slot) : std::to_string(host.slot.number());
+  // The record comes first: whatever happens next, the next run knows what to remove.
+  if (!spec.keep) VARVE_TRY(host.slot.record_upper(spec.state_dir + "/" + name));
+  auto upper = UpperDir::create(spec.state_dir, name, image_root);
+  if (!upper) return fail(std::move(upper).error(), "preparing the upper directory");
+  host.upper.emplace(std::move(*upper));
+  return {};
+}
+
+Status clean_up(const Spec& spec, HostState& host, ToolIo& io) {
+  Status first = host.cgroup.remove();
+  if (host.upper && spec.keep) {
+    std::fprintf(io.err, "varve: written files are in %s/upper\n", host.upper->path().c_str());
+    host.upper->keep();
+  } else if (host.upper) {
+    auto status = host.upper->remove();
+    if (!status && first) first = std::move(status);
+  }
+  auto status = host.slot.release();
+  if (!status && first) first = std::move(status);
+  return first;
+}
+
+/// docker's conventions: what the command did, or why it was not even started.
+int exit_status_of(const Plan& plan, const Outcome& outcome, ToolIo& io) {
+  if (!outcome.wait_status) {
+    const int reason = outcome.exec_errno;
+    std::fprintf(io.err, "varve: %s\n",
+                 Error::from_errno(reason, "executing " + quoted(plan.process.argv[0]))
+                     .to_string()
+                     .c_str());
+    return reason == ENOENT || reason == ENOTDIR ? kExitNotFound : kExitNotExecutable;
+  }
+  const int status = *outcome.wait_status;
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+Result<UniqueFd> open_stats(const Spec& spec) {
+  if (spec.stats_path.empty()) return UniqueFd();
+  return open_file(spec.stats_path, O_WRONLY | O_CREAT | O_TRUNC);
+}
+
+/// Blocks what is passed on from here to the end; the command gets the mask as it was.
+Status block_forwarded(ChildContext& context) {
+  const sigset_t forwarded = forwarded_signals();
+  if (::sigprocmask(SIG_BLOCK, &forwarded, &context.command_signals) != 0) {
+    return fail_errno("blocking signals");
+  }
+  context.window = window_of(STDIN_FILENO);
+  return {};
+}
+
+Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line) {
+  RunStats::Times times{.start_ns = monotonic_ns()};
+  VARVE_TRY(validate(spec));
+  VARVE_ASSIGN(const UniqueFd stats_file, open_stats(spec));
+  VARVE_ASSIGN(ControlClient client, connect_or_start_varvefs(spec.run_dir));
+  Attached attached{.client = std::move(client), .image = {}, .mounts = {}};
+  // varvefs works on the attach while this process makes its part.
+  VARVE_TRY(ask_for_image(attached.client, spec, true));
+  VARVE_ASSIGN(HostState host, prepare_host(spec));
+  VARVE_TRY(take_image(attached, true));
+  struct stat image_root {};
+  if (::fstat(attached.mounts.back().get(), &image_root) != 0) return fail_errno("reading the image");
+  VARVE_TRY(make_upper(spec, host, image_root));
+  RunStats stats;
+  if (stats_file) VARVE_TRY(stats.begin(attached.client, attached.image));
+
+  VARVE_ASSIGN(const Plan plan, build_plan(spec, attached.image, host.slot.number(),
+                                           host.upper ? host.upper->path() : ""));
+  ChildContext context(plan, host.cgroup.join_fds(), command_line);
+  VARVE_TRY(block_forwarded(context));
+  HostInputs inputs{.lowers = std::move(attached.mounts),
+                    .upper_directory = host.upper ? host.upper->fd() : -1,
+                    .image_root = image_root,
+                    .cgroup_into = host.cgroup.clone_into_fd()};
+  VARVE_ASSIGN(StartedSandbox sandbox, start_sandbox(plan, std::move(inputs), context));
+  VARVE_ASSIGN(const Outcome outcome, supervise(plan, sandbox));
+  times.ready_ns = outcome.ready_ns;
+  times.exit_ns = monotonic_ns();
+  const int exit_status = exit_status_of(plan, outcome, io);
+  if (stats_file) {
+    VARVE_ASSIGN(const qos::CgroupUsage usage, host.cgroup.usage());
+    VARVE_ASSIGN(const std::string text, stats.finish(attached.client, attached.image, times, usage,
+                                                      exit_status));
+    VARVE_TRY(write_all(stats_file.get(), as_bytes(text)));
+  }
+  VARVE_TRY(clean_up(spec, host, io));
+  return exit_status;
+}
+
+Result<int> print_plan(const Spec& spec, ToolIo& io) {
+  VARVE_TRY(validate(spec));
+  VARVE_ASSIGN(ControlClient client, connect_or_start_varvefs(spec.run_dir));
+  Attached attached{.client = std::move(client), .image = {}, .mounts = {}};
+  VARVE_TRY(ask_for_image(attached.client, spec, false));
+  VARVE_TRY(take_image(attached, false));
+  // A run takes whichever slot is free; the plan of the first one stands for all.
+  VARVE_ASSIGN(const Plan plan, build_plan(spec, attached.image, 0, spec.state_dir + "/0"));
+  std::fputs(plan_to_json(plan).c_str(), io.out);
+  return std::fflush(io.out) == 0 ? 0 : kExitVarveFailed;
+}
+
+int report(const Error& error, ToolIo& io) {
+  std::fprintf(io.err, "varve: %s\n", error.to_string().c_str());
+  return kExitVarveFailed;
+}
+
+int run_command(const std::vector<std::string>& args, ToolIo& io, std::span<char> command_line) {
+  auto spec = parse_run(args);
+  if (!spec) return report(spec.error(), io);
+  auto result = spec->print_plan ? print_plan(*spec, io) : run_image(*spec, io, command_line);
+  return result ? *result : report(result.error(), io);
+}
+
+}  // namespace
+
+int varve_main(const std::vector<std::string>& args, ToolIo& io, std::span<char> command_line) {
+  const std::string command = args.empty() ? "" : args[0];
+  const std::vector<std::string> rest(args.begin() + (args.empty() ? 0 : 1), args.end());
+  if (command == "--help" || command == "-h" || (!rest.empty() && rest[0] == "--help")) {
+    std::fputs(usage().c_str(), io.out);
+    return 0;
+  }
+  if (command == "run") return run_command(rest, io, command_line);
+  if (command == "mount" || command == "umount") {
+    auto status = command == "mount" ? mount_image(rest) : unmount_image(rest);
+    if (status) return 0;
+    std::fprintf(io.err, "varve: %s\n", status.error().to_string().c_str());
+    return error_code_to_exit_status(status.error().code());
+  }
+  if (command == "--version") {
+    std::fprintf(io.out, "varve %s\n", VARVE_VERSION);
+    return 0;
+  }
+  std::fputs(usage().c_str(), io.err);
+  return kExitVarveFailed;
+}
+
+}  // namespace varve::launcher

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <sys/stat.h>
+
+#include <cstdint>
+#include <string>
+
+#include "base/error.h"
+#include "base/unique_fd.h"
+#include "qos/cgroup.h"
+
+namespace varve::launcher {
+
+/// A sandbox's place in the node's pool: its id range, the names of its cgroups, and the record of
+/// what has to go when its owner dies. One directory `RUN_DIR/sandboxes/<number>`, made by whoever
+/// takes the slot and locked (flock) as long as that process lives; `upper` in it is a symlink to
+/// the directory with the sandbox's written files. Move-only.
+class Slot {
+ public:
+  /// Takes a free slot. Errors: kUnavailable when all are taken.
+  static Result<Slot> claim(const std::string& run_dir);
+
+  /// Removes what owners left that did not live to do it: processes, cgroups, files, the slot.
+  /// Tries at most a bounded number of slots from a random one on, so that a node with thousands of
+  /// live sandboxes pays no more than an empty one.
+  static Status clean_up_dead(const std::string& run_dir, const qos::CgroupHost& cgroups);
+
+  Slot(Slot&&) noexcept = default;
+  Slot& operator=(Slot&&) noexcept = default;
+  ~Slot();
+
+  uint32_t number() const { return number_; }
+  /// For SandboxCgroup: unique on the node even with several run directories.
+  std::string cgroup_name() const;
+  /// Records that `path` has to be removed when this process does not do it.
+  Status record_upper(const std::string& path);
+  /// Gives the slot back; everything recorded must be gone.
+  Status release();
+
+ private:
+  Slot(UniqueFd pool, UniqueFd directory, uint32_t number)
+      : pool_(std::move(pool)), directory_(std::move(directory)), number_(number) {}
+
+  UniqueFd pool_;       // RUN_DIR/sandboxes
+  UniqueFd directory_;  // locked; empty after release()
+  uint32_t number_ = 0;
+};
+
+/// The directory on disk that holds a sandbox's `upper` and `work`. Move-only; must be removed or
+/// kept explicitly, the destructor removes it quietly.
+class UpperDir {
+ public:
+  /// Makes `STATE_DIR/<name>` (mode 0700) with `upper`, which gets the mode, owner and time of the
+  /// image's root, and `work`. What a dead owner left under that name is removed first.
+  /// Errors: kUnsupported on an overlayfs, which cannot carry another one.
+  static Result<UpperDir> create(const std::string& state_dir, const std::string& name,
+                                 const struct stat& image_root);
+
+  UpperDir(UpperDir&& other) noexcept = default;
+  UpperDir& operator=(UpperDir&& other) noexcept = default;
+  ~UpperDir();
+
+  const std::string& path() const { return path_; }
+  int fd() const { return directory_.get(); }
+  Status remove();
+  void keep() { directory_.reset(); }
+
+ private:
+  UpperDir(UniqueFd parent, UniqueFd directory, std::string name, std::string path)
+      : parent_(std::move(parent)), directory_(std::move(directory)), name_(std::move(name)),
+        path_(std::move(path)) {}
+
+  UniqueFd parent_;
+  UniqueFd directory_;
+  std::string name_;
+  std::string path_;
+};
+
+/// Makes `upper` and `work` below an open directory.
+Status make_upper_and_work(int directory, const struct stat& image_root);
+
+}  // namespace varve::launcher

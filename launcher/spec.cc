@@ -1,0 +1,119 @@
+#include "launcher/spec.h"
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+
+#include "base/bytes.h"
+
+namespace varve::launcher {
+namespace {
+
+/// "12.345" as thousandths; at most three decimals, so that no rounding can surprise.
+std::optional<uint64_t> parse_thousandths(std::string_view text) {
+  const size_t dot = text.find('.');
+  const std::string_view whole = text.substr(0, dot);
+  const std::string_view decimals = dot == std::string_view::npos ? "" : text.substr(dot + 1);
+  if (whole.empty() || decimals.size() > 3 || (dot != std::string_view::npos && decimals.empty())) {
+    return std::nullopt;
+  }
+  const auto digits = [](std::string_view part) {
+    return std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; });
+  };
+  if (!digits(whole) || !digits(decimals) || whole.size() > 13) return std::nullopt;
+  const std::string scaled =
+      std::string(whole) + std::string(decimals) + std::string(3 - decimals.size(), '0');
+  uint64_t value = 0;
+  const auto result = std::from_chars(scaled.data(), scaled.data() + scaled.size(), value);
+  if (result.ec != std::errc()) return std::nullopt;
+  return value;
+}
+
+bool is_layer_id(std::string_view text) {
+  return text.size() == 64 && std::all_of(text.begin(), text.end(), [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+         });
+}
+
+tl::unexpected<Error> bad(const std::string& option, const std::string& why) {
+  return fail(ErrorCode::kInvalidArgument, option + ": " + why);
+}
+
+bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
+
+}  // namespace
+
+std::optional<uint64_t> parse_bytes(std::string_view text) {
+  size_t end = text.find_first_not_of("0123456789.");
+  const std::string_view number = text.substr(0, end);
+  std::string_view suffix = end == std::string_view::npos ? "" : text.substr(end);
+  const auto thousandths = parse_thousandths(number);
+  if (!thousandths) return std::nullopt;
+  uint64_t unit = 1;
+  if (!suffix.empty() && suffix != "B" && suffix != "b") {
+    const std::string_view units = "kmgt";
+    const size_t power = units.find(static_cast<char>(suffix[0] | 0x20));
+    if (power == std::string_view::npos) return std::nullopt;
+    unit = uint64_t{1} << (10 * (power + 1));
+    suffix.remove_prefix(1);
+    if (!suffix.empty() && suffix != "iB" && suffix != "B" && suffix != "b") return std::nullopt;
+  }
+  uint64_t scaled = 0;
+  if (__builtin_mul_overflow(*thousandths, unit, &scaled)) return std::nullopt;
+  return scaled / 1000;
+}
+
+std::optional<uint32_t> parse_cpus(std::string_view text) {
+  const auto thousandths = parse_thousandths(text);
+  if (!thousandths || *thousandths > std::numeric_limits<uint32_t>::max()) return std::nullopt;
+  return static_cast<uint32_t>(*thousandths);
+}
+
+std::optional<uint32_t> parse_u32(std::string_view text) {
+  uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) return std::nullopt;
+  if (text.size() > 1 && text[0] == '0') return std::nullopt;
+  return value;
+}
+
+Status validate(const Spec& spec) {
+  if (spec.image.empty()) return bad("IMAGE", "must not be empty");
+  for (const std::string& layer : spec.extra_layers) {
+    if (!is_layer_id(layer)) return bad("--layer", quoted(layer) + " is not a layer id (64 hex digits)");
+  }
+  // Below this the kernel kills the first process of the sandbox before it can say anything.
+  if (spec.memory_bytes_max && *spec.memory_bytes_max < (uint64_t{1} << 20)) {
+    return bad("--memory", "must be at least 1M");
+  }
+  if (spec.cpu_milli_max && *spec.cpu_milli_max < 10) return bad("--cpus", "must be at least 0.01");
+  // PID 1 and the command.
+  if (spec.pids_max < 2) return bad("--pids", "must be at least 2");
+  for (const std::string& variable : spec.env) {
+    if (variable.find('=') == std::string::npos || variable[0] == '=' || has_nul(variable)) {
+      return bad("--env", quoted(variable) + " is not NAME=VALUE");
+    }
+  }
+  if (!spec.workdir.empty() && spec.workdir[0] != '/') {
+    return bad("--workdir", quoted(spec.workdir) + " is not an absolute path");
+  }
+  if (spec.rw_bytes_max && *spec.rw_bytes_max < (uint64_t{64} << 10)) {
+    return bad("--rw-size", "must be at least 64k");
+  }
+  if (spec.rw_bytes_max && spec.keep) {
+    return bad("--keep", "cannot be combined with --rw-size, whose files live in memory");
+  }
+  if (spec.user.find(':') == 0) return bad("--user", quoted(spec.user) + " names no user");
+  for (const std::string* directory : {&spec.run_dir, &spec.state_dir}) {
+    if (directory->empty() || (*directory)[0] != '/') {
+      return bad(directory == &spec.run_dir ? "--run-dir" : "--state-dir",
+                 quoted(*directory) + " is not an absolute path");
+    }
+  }
+  if (spec.domain.empty() || spec.domain.find('/') != std::string::npos || spec.domain[0] == '.') {
+    return bad("--domain", quoted(spec.domain) + " is not a name");
+  }
+  return {};
+}
+
+}  // namespace varve::launcher

@@ -1,0 +1,118 @@
+#include "launcher/supervise.h"
+
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "launcher/fd_message.h"
+#include "launcher/terminal.h"
+
+namespace varve::launcher {
+namespace {
+
+/// The loop's state: what has been learnt so far.
+struct Watch {
+  const Plan& plan;
+  StartedSandbox& sandbox;
+  UniqueFd signals;
+  std::optional<TerminalRelay> relay;
+  std::optional<Report> report;
+  bool gone = false;
+};
+
+void pass_signals_on(Watch& watch) {
+  signalfd_siginfo info;
+  while (::read(watch.signals.get(), &info, sizeof info) == sizeof info) {
+    if (info.ssi_signo == SIGWINCH && watch.relay) {
+      watch.relay->resize();
+    } else {
+      watch.sandbox.child.signal(static_cast<int>(info.ssi_signo));
+    }
+  }
+}
+
+Status read_report(Watch& watch) {
+  Report report;
+  int fd = -1;
+  size_t count = 1;
+  const int error =
+      receive_message(watch.sandbox.control.get(), &report, sizeof report, &fd, &count);
+  UniqueFd master(count == 1 ? fd : -1);
+  if (error == EPIPE || error == ECONNRESET) {
+    watch.gone = true;
+    return {};
+  }
+  if (error != 0) return fail_errno(error, "hearing from the sandbox");
+  if (report.kind == ReportKind::kTerminal) {
+    VARVE_ASSIGN(TerminalRelay relay,
+                 TerminalRelay::create(std::move(master), STDIN_FILENO, STDOUT_FILENO));
+    watch.relay.emplace(std::move(relay));
+    return {};
+  }
+  watch.report = report;
+  return {};
+}
+
+Status watch_to_the_end(Watch& watch) {
+  while (!watch.gone) {
+    pollfd fds[4] = {{watch.sandbox.control.get(), POLLIN, 0},
+                     {watch.signals.get(), POLLIN, 0},
+                     {watch.relay ? watch.relay->master_fd() : -1,
+                      watch.relay ? watch.relay->master_events() : short{0}, 0},
+                     {watch.relay ? watch.relay->input_fd() : -1, POLLIN, 0}};
+    if (::poll(fds, 4, -1) < 0) {
+      if (errno == EINTR) continue;
+      return fail_errno("waiting for the sandbox");
+    }
+    if (fds[1].revents != 0) pass_signals_on(watch);
+    if (fds[2].revents != 0) watch.relay->on_master(fds[2].revents);
+    if (fds[3].revents != 0) watch.relay->on_input();
+    if (fds[0].revents != 0) VARVE_TRY(read_report(watch));
+  }
+  return {};
+}
+
+}  // namespace
+
+sigset_t forwarded_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH,
+                           SIGCONT}) {
+    ::sigaddset(&set, signal);
+  }
+  return set;
+}
+
+Result<Outcome> supervise(const Plan& plan, StartedSandbox& sandbox) {
+  const sigset_t forwarded = forwarded_signals();
+  Watch watch{plan, sandbox, UniqueFd(::signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK)),
+              std::nullopt, std::nullopt};
+  if (!watch.signals) return fail_errno("preparing to pass signals on");
+  {
+    const RawMode raw = RawMode::enter(plan.process.terminal ? STDIN_FILENO : -1);
+    VARVE_TRY(watch_to_the_end(watch));
+    if (watch.relay) watch.relay->drain();
+  }
+  const int status = sandbox.child.wait();
+  if (!watch.report) {
+    return fail(ErrorCode::kCancelled,
+                "the sandbox's first process was killed from outside" +
+                    (WIFSIGNALED(status) ? " (signal " + std::to_string(WTERMSIG(status)) + ")" : ""));
+  }
+  if (watch.report->kind == ReportKind::kSetupFailed) {
+    return tl::unexpected<Error>(setup_error(plan, *watch.report));
+  }
+  Outcome outcome;
+  outcome.ready_ns = watch.report->ready_ns;
+  if (watch.report->kind == ReportKind::kExecFailed) {
+    outcome.exec_errno = watch.report->errno_value;
+  } else {
+    outcome.wait_status = watch.report->wait_status;
+  }
+  return outcome;
+}
+
+}  // namespace varve::launcher

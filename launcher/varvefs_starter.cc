@@ -1,0 +1,109 @@
+#include "launcher/varvefs_starter.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+
+#include "base/clock.h"
+#include "base/file_io.h"
+
+namespace varve::launcher {
+namespace {
+
+constexpr int64_t kStartTimeoutMs = 20'000;
+constexpr int64_t kAnswerTimeoutMs = 120'000;
+constexpr char kLingerSeconds[] = "60";
+
+bool is_program(const std::string& path) { return ::access(path.c_str(), X_OK) == 0; }
+
+Result<std::string> find_varvefs() {
+  char self[PATH_MAX];
+  const ssize_t n = ::readlink("/proc/self/exe", self, sizeof self - 1);
+  if (n > 0) {
+    const std::string path(self, static_cast<size_t>(n));
+    const std::string directory = path.substr(0, path.rfind('/'));
+    // The last one is the layout of a build tree.
+    for (const char* relative : {"/varvefs", "/../libexec/varve/varvefs", "/../sbin/varvefs",
+                                 "/../fs/varvefs"}) {
+      if (is_program(directory + relative)) return directory + relative;
+    }
+  }
+  const char* path = std::getenv("PATH");
+  std::string_view rest = path != nullptr ? path : "/usr/sbin:/usr/bin:/sbin:/bin";
+  for (;;) {
+    const size_t colon = rest.find(':');
+    const std::string candidate = std::string(rest.substr(0, colon)) + "/varvefs";
+    if (candidate[0] == '/' && is_program(candidate)) return candidate;
+    if (colon == std::string_view::npos) break;
+    rest.remove_prefix(colon + 1);
+  }
+  return fail(ErrorCode::kUnavailable, "varvefs is not running and its program is not found");
+}
+
+std::string last_line(const std::string& path) {
+  auto bytes = read_file(path, 1 << 20);
+  if (!bytes) return "";
+  std::string_view text = as_text(*bytes);
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  const size_t start = text.rfind('\n');
+  return std::string(start == std::string_view::npos ? text : text.substr(start + 1));
+}
+
+/// In the new process: its own session, no descriptor of ours but the log.
+[[noreturn]] void become_varvefs(const std::string& program, const std::string& run_dir, int log) {
+  ::setsid();
+  if (::chdir("/") != 0) ::_exit(126);
+  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null < 0 || ::dup2(null, 0) < 0 || ::dup2(log, 1) < 0 || ::dup2(log, 2) < 0) ::_exit(126);
+  const char* argv[] = {"varvefs", "--run-dir", run_dir.c_str(), "--linger", kLingerSeconds, nullptr};
+  ::execv(program.c_str(), const_cast<char**>(argv));
+  ::_exit(127);
+}
+
+Result<ControlClient> start(const std::string& run_dir, const std::string& socket_path) {
+  VARVE_ASSIGN(const std::string program, find_varvefs());
+  const std::string log_path = run_dir + "/varvefs.log";
+  VARVE_ASSIGN(const UniqueFd log, open_file(log_path, O_WRONLY | O_CREAT | O_APPEND | O_TRUNC, 0600));
+  const pid_t pid = ::fork();
+  if (pid < 0) return fail_errno("starting varvefs");
+  if (pid == 0) become_varvefs(program, run_dir, log.get());
+  const Deadline deadline = deadline_after_ms(kStartTimeoutMs);
+  for (;;) {
+    auto client = ControlClient::connect(socket_path, kAnswerTimeoutMs);
+    if (client || client.error().code() != ErrorCode::kUnavailable) return client;
+    int status = 0;
+    const bool ended = ::waitpid(pid, &status, WNOHANG) == pid;
+    // Ending with success means that it went into the background.
+    if ((ended && status != 0) || MonotonicClock::now() > deadline) {
+      return fail(ErrorCode::kUnavailable,
+                  quoted(program) + (ended ? " ended" : " does not answer") + ": " + last_line(log_path));
+    }
+    const timespec pause{0, 2'000'000};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
+}  // namespace
+
+Result<ControlClient> connect_or_start_varvefs(const std::string& run_dir) {
+  const std::string socket_path = run_dir + "/control.sock";
+  auto client = ControlClient::connect(socket_path, kAnswerTimeoutMs);
+  if (client || client.error().code() != ErrorCode::kUnavailable) return client;
+  VARVE_TRY(make_directories(run_dir, 0755));
+  VARVE_ASSIGN(const UniqueFd lock, open_file(run_dir + "/start.lock", O_RDWR | O_CREAT, 0600));
+  while (::flock(lock.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) return fail_errno("locking " + quoted(run_dir + "/start.lock"));
+  }
+  // Whoever held the lock may have started it.
+  client = ControlClient::connect(socket_path, kAnswerTimeoutMs);
+  if (client || client.error().code() != ErrorCode::kUnavailable) return client;
+  return start(run_dir, socket_path);
+}
+
+}  // namespace varve::launcher
