@@ -1,7 +1,9 @@
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <optional>
 
 #include "base/bytes.h"
 #include "chunkstore/layer_pack/commands.h"
@@ -30,6 +32,10 @@ struct CommandLine {
   InspectOptions inspect;
   CatOptions cat;
   ExportOptions export_;
+  VerifyOptions verify;
+  StatsOptions stats;
+  GcOptions gc;
+  std::string grace = "1d";
   std::function<Status(const ToolIo&)> run;
 };
 
@@ -158,6 +164,38 @@ void add_export(CLI::App& app, CommandLine& line) {
       [&line] { line.run = [&](const ToolIo& io) { return run_export(line.export_, io); }; });
 }
 
+void add_store_commands(CLI::App& app, CommandLine& line) {
+  CLI::App& verify = *app.add_subcommand("verify", "Check every hash of everything in the store");
+  add_common(verify, line.verify);
+  verify.callback(
+      [&line] { line.run = [&](const ToolIo& io) { return run_verify(line.verify, io); }; });
+
+  CLI::App& stats = *app.add_subcommand("stats", "Show sizes and what images share");
+  add_common(stats, line.stats);
+  stats.callback([&line] { line.run = [&](const ToolIo& io) { return run_stats(line.stats, io); }; });
+
+  CLI::App& gc = *app.add_subcommand("gc", "Delete what no image needs");
+  gc.add_option("--grace", line.grace,
+                "How long something stays condemned before it is deleted: 90s, 15m, 1h, 7d")
+      ->capture_default_str();
+  gc.add_flag("--dry-run", line.gc.is_dry_run, "Only say what would be done");
+  add_common(gc, line.gc);
+  gc.callback([&line] { line.run = [&](const ToolIo& io) { return run_gc(line.gc, io); }; });
+}
+
+/// "90", "90s", "15m", "1h", "7d" in seconds.
+std::optional<int64_t> parse_duration(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || value < 0) return {};
+  const std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  static const std::map<std::string_view, int64_t> kUnits = {
+      {"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
+  const auto found = kUnits.find(unit);
+  if (found == kUnits.end() || value > INT64_MAX / found->second / 2) return {};
+  return value * found->second;
+}
+
 int report(const ToolIo& io, const Error& error) {
   std::fprintf(io.err, "layer-pack: %s\n", error.to_string().c_str());
   return error_code_to_exit_status(error.code());
@@ -177,6 +215,7 @@ int layer_pack_main(int argc, const char* const* argv, const ToolIo& io) {
   add_diff(app, line);
   add_readers(app, line);
   add_export(app, line);
+  add_store_commands(app, line);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
@@ -188,6 +227,12 @@ int layer_pack_main(int argc, const char* const* argv, const ToolIo& io) {
     return report(io, Error(ErrorCode::kInvalidArgument,
                             std::string(error.what()) + " (see --help)"));
   }
+  const auto grace_s = parse_duration(line.grace);
+  if (!grace_s) {
+    return report(io, Error(ErrorCode::kInvalidArgument,
+                            "--grace " + varve::quoted(line.grace) + " is not a duration"));
+  }
+  line.gc.grace_s = *grace_s;
   const Status status = line.run(io);
   return status ? 0 : report(io, status.error());
 }

@@ -34,17 +34,11 @@ Result<uint64_t> first_data_chunk(LayerMap& map) {
   return location.index;
 }
 
-Result<std::vector<Batch>> plan_batches(const ImageView& view) {
-  std::vector<Batch> batches;
-  for (size_t layer = 0; layer < view.layer_count(); ++layer) {
-    LayerMap& map = view.source(layer).map();
-    VARVE_ASSIGN(const uint64_t data, first_data_chunk(map));
-    for (uint64_t at = data; at < map.header().chunk_count; at += kBatchChunkCount) {
-      batches.push_back(
-          {&map, at, std::min<uint64_t>(kBatchChunkCount, map.header().chunk_count - at)});
-    }
+/// Appends the chunks of `map` from number `first` on.
+void append_batches(LayerMap& map, uint64_t first, std::vector<Batch>& batches) {
+  for (uint64_t at = first; at < map.header().chunk_count; at += kBatchChunkCount) {
+    batches.push_back({&map, at, std::min<uint64_t>(kBatchChunkCount, map.header().chunk_count - at)});
   }
-  return batches;
 }
 
 Result<std::vector<Bytes>> fetch(chunkstore::ChunkReader& reader, const Batch& batch) {
@@ -82,9 +76,9 @@ Status write_batches(chunkstore::ChunkReader& reader, const std::vector<Batch>& 
 
 }  // namespace
 
-Result<uint64_t> export_erofs(const std::shared_ptr<chunkstore::Store>& store,
-                              const ImageView& view, const std::string& temp_directory,
-                              OutputFile& to, Progress& progress) {
+Result<uint64_t> export_flattened(const std::shared_ptr<chunkstore::Store>& store,
+                                  const ImageView& view, const std::string& temp_directory,
+                                  OutputFile& to, Progress& progress) {
   VARVE_ASSIGN(SpoolSink metadata, SpoolSink::create(temp_directory));
   VARVE_ASSIGN(const auto inputs, flatten_inputs(view));
   chunkstore::FlattenOptions options;
@@ -99,10 +93,26 @@ Result<uint64_t> export_erofs(const std::shared_ptr<chunkstore::Store>& store,
     offset += raw.size();
   }
   // The data region of a flattened layer is those of its layers, one after another.
+  std::vector<Batch> batches;
+  for (size_t layer = 0; layer < view.layer_count(); ++layer) {
+    LayerMap& map = view.source(layer).map();
+    VARVE_ASSIGN(const uint64_t first, first_data_chunk(map));
+    append_batches(map, first, batches);
+  }
   chunkstore::ChunkReader reader(store);
-  VARVE_ASSIGN(const std::vector<Batch> batches, plan_batches(view));
   VARVE_TRY(write_batches(reader, batches, to, progress));
   return built.image_size;
+}
+
+Result<uint64_t> export_layer(const std::shared_ptr<chunkstore::Store>& store,
+                              const ImageView& view, OutputFile& to, Progress& progress) {
+  LayerMap& map = view.source(0).map();
+  progress.add_expected_bytes(map.header().image_size);
+  std::vector<Batch> batches;
+  append_batches(map, 0, batches);
+  chunkstore::ChunkReader reader(store);
+  VARVE_TRY(write_batches(reader, batches, to, progress));
+  return map.header().image_size;
 }
 
 }  // namespace varve::layer_pack

@@ -13,8 +13,11 @@ namespace varve::layer_pack {
 
 /// Writes the EROFS image of what `view` shows: its layers flattened, as `flatten` would store them.
 /// Chunks are fetched and decoded by several threads. Returns the image's size in bytes.
-Result<uint64_t> export_erofs(const std::shared_ptr<chunkstore::Store>& store,
-                              const ImageView& view, const std::string& temp_directory,
-                              OutputFile& to, Progress& progress);
+Result<uint64_t> export_flattened(const std::shared_ptr<chunkstore::Store>& store,
+                                  const ImageView& view, const std::string& temp_directory,
+                                  OutputFile& to, Progress& progress);
+/// Writes the lowest layer of `view` as it is, whiteouts and opaque marks included.
+Result<uint64_t> export_layer(const std::shared_ptr<chunkstore::Store>& store,
+                              const ImageView& view, OutputFile& to, Progress& progress);
 
 }  // namespace varve::layer_pack

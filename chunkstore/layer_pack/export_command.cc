@@ -45,15 +45,19 @@ Status export_as_tar(const ExportOptions& options, const ImageView& view, const 
 
 Status export_as_erofs(const ExportOptions& options,
                        const std::shared_ptr<chunkstore::Store>& store, const ImageView& view,
-                       const ToolIo& io) {
+                       bool is_image, const ToolIo& io) {
   const std::string& temp = options.pack.temp_directory;
   VARVE_ASSIGN(OutputFile file, OutputFile::create(options.erofs_file));
   uint64_t image_bytes = 0;
   {
     Progress progress(io, "exporting");
-    VARVE_ASSIGN(image_bytes,
-                 export_erofs(store, view, temp.empty() ? default_temp_directory() : temp, file,
-                              progress));
+    if (is_image) {
+      VARVE_ASSIGN(image_bytes, export_flattened(store, view,
+                                                 temp.empty() ? default_temp_directory() : temp,
+                                                 file, progress));
+    } else {
+      VARVE_ASSIGN(image_bytes, export_layer(store, view, file, progress));
+    }
   }
   VARVE_TRY(file.publish());
   return print_result(options, io,
@@ -68,8 +72,9 @@ Status run_export(const ExportOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(const ResolvedName name,
                resolve_name(chunkstore::ImageStore(store), options.image));
   VARVE_ASSIGN(const ImageView view, ImageView::open(store, name.layers));
-  return options.tar_file.empty() ? export_as_erofs(options, store, view, io)
-                                  : export_as_tar(options, view, io);
+  return options.tar_file.empty()
+             ? export_as_erofs(options, store, view, name.image.has_value(), io)
+             : export_as_tar(options, view, io);
 }
 
 }  // namespace varve::layer_pack
