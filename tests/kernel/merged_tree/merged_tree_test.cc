@@ -35,6 +35,24 @@ void set_xattr(const std::string& path, const std::string& name, const std::stri
   ASSERT_SYSCALL(::lsetxattr(path.c_str(), name.c_str(), value.data(), value.size(), 0));
 }
 
+/// A mount that goes before the directory that holds it.
+class ScopedMount {
+ public:
+  ScopedMount(const std::string& source, std::string target, const char* type,
+              const std::string& options)
+      : target_(std::move(target)) {
+    EXPECT_EQ(::mkdir(target_.c_str(), 0755), 0) << target_ << ": " << std::strerror(errno);
+    EXPECT_EQ(::mount(source.c_str(), target_.c_str(), type, MS_RDONLY, options.c_str()), 0)
+        << target_ << ": " << std::strerror(errno);
+  }
+  ~ScopedMount() { ::umount2(target_.c_str(), MNT_DETACH); }
+  ScopedMount(const ScopedMount&) = delete;
+  ScopedMount& operator=(const ScopedMount&) = delete;
+
+ private:
+  std::string target_;
+};
+
 class LayerMaker {
  public:
   LayerMaker(uint32_t seed, int layer) : random_(seed * 100 + static_cast<uint32_t>(layer)), layer_(layer) {}
@@ -143,27 +161,26 @@ class MergedTreeTest : public ::testing::TestWithParam<uint32_t> {};
 TEST_P(MergedTreeTest, ShowsWhatOverlayfsShows) {
   const TempDir dir = TempDir::create("varve-merged-tree-", "/var/tmp").value();
   const std::string mountpoint = dir.path() + "/merged";
-  ASSERT_SYSCALL(::mkdir(mountpoint.c_str(), 0755));
   std::vector<std::unique_ptr<FileImageSource>> images;
   std::vector<Reader> readers;
+  std::vector<std::unique_ptr<ScopedMount>> mounts;
   std::string lower;
   for (int layer = 0; layer < kLayerCount; ++layer) {
     const std::string base = dir.path() + "/" + std::to_string(layer);
     ASSERT_SYSCALL(::mkdir(base.c_str(), 0755));
-    ASSERT_SYSCALL(::mkdir((base + ".mount").c_str(), 0755));
     LayerMaker(GetParam(), layer).fill(base, 3);
     ASSERT_EQ(std::system(("mkfs.erofs --quiet " + base + ".erofs " + base + " >/dev/null").c_str()),
               0);
-    ASSERT_SYSCALL(
-        ::mount((base + ".erofs").c_str(), (base + ".mount").c_str(), "erofs", MS_RDONLY, nullptr));
+    mounts.push_back(
+        std::make_unique<ScopedMount>(base + ".erofs", base + ".mount", "erofs", ""));
     lower = base + ".mount" + (lower.empty() ? "" : ":") + lower;
     auto image = FileImageSource::open(base + ".erofs");
     ASSERT_TRUE(image) << image.error().to_string();
     images.push_back(std::move(*image));
     readers.push_back(Reader::open(*images.back()).value());
   }
-  ASSERT_SYSCALL(::mount("overlay", mountpoint.c_str(), "overlay", MS_RDONLY,
-                         ("lowerdir=" + lower).c_str()));
+  const ScopedMount overlay("overlay", mountpoint, "overlay", "lowerdir=" + lower);
+  if (HasFailure()) return;
   const Tree expected = kernel_tree(mountpoint);
 
   std::vector<const Reader*> layers;
@@ -176,11 +193,6 @@ TEST_P(MergedTreeTest, ShowsWhatOverlayfsShows) {
   EXPECT_EQ(got, expected);
   for (const auto& [path, text] : expected) EXPECT_TRUE(merged.walk(path)) << path;
   EXPECT_FALSE(merged.walk("no-such-name"));
-
-  ::umount2(mountpoint.c_str(), MNT_DETACH);
-  for (int layer = 0; layer < kLayerCount; ++layer) {
-    ::umount2((dir.path() + "/" + std::to_string(layer) + ".mount").c_str(), MNT_DETACH);
-  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, MergedTreeTest, ::testing::Range(0u, 24u));

@@ -1,0 +1,265 @@
+// The command in-process: what a user types, what comes out.
+#include "chunkstore/layer_pack/layer_pack.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "base/file_io.h"
+#include "base/hash.h"
+#include "base/temp_dir.h"
+#include "tests/unit/chunkstore/source/tar_builder.h"
+
+namespace varve::layer_pack {
+namespace {
+
+namespace fs = std::filesystem;
+using chunkstore::TarBuilder;
+
+class LayerPackTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    // The index of chunks belongs to the test, not to the user who runs it.
+    ::setenv("XDG_CACHE_HOME", path("cache").c_str(), 1);
+    ::setenv("VARVE_STORE", ("file://" + path("store")).c_str(), 1);
+  }
+
+  std::string path(const std::string& name) const { return dir_.path() + "/" + name; }
+
+  void write(const std::string& name, const std::string& content) const {
+    fs::create_directories(fs::path(path(name)).parent_path());
+    std::ofstream(path(name), std::ios::binary) << content;
+  }
+
+  int run(const std::vector<std::string>& arguments) {
+    std::vector<const char*> argv{"layer-pack"};
+    for (const std::string& argument : arguments) argv.push_back(argument.c_str());
+    ToolIo io;
+    io.out = std::tmpfile();
+    io.err = std::tmpfile();
+    const int status = layer_pack_main(static_cast<int>(argv.size()), argv.data(), io);
+    out_ = take(io.out);
+    err_ = take(io.err);
+    return status;
+  }
+
+  /// Runs what must succeed; returns its standard output.
+  std::string ok(const std::vector<std::string>& arguments) {
+    EXPECT_EQ(run(arguments), 0) << arguments.front() << ": " << err_;
+    return out_;
+  }
+
+  static std::string take(std::FILE* file) {
+    std::string text(static_cast<size_t>(std::ftell(file)), '\0');
+    std::rewind(file);
+    EXPECT_EQ(std::fread(text.data(), 1, text.size(), file), text.size());
+    std::fclose(file);
+    return text;
+  }
+
+  size_t published_count() const {
+    size_t count = 0;
+    for (const char* kind : {"layers", "placements", "images", "refs"}) {
+      if (!fs::exists(path("store/") + kind)) continue;
+      for (const auto& entry : fs::recursive_directory_iterator(path("store/") + kind)) {
+        count += entry.is_regular_file();
+      }
+    }
+    return count;
+  }
+
+  /// The text between `"key":"` and the next quote.
+  static std::string json_text(const std::string& json, const std::string& key) {
+    const size_t at = json.find("\"" + key + "\":\"");
+    if (at == std::string::npos) return "";
+    const size_t start = at + key.size() + 4;
+    return json.substr(start, json.find('"', start) - start);
+  }
+
+  TempDir dir_ = TempDir::create("varve-layer-pack-").value();
+  std::string out_;
+  std::string err_;
+};
+
+TEST_F(LayerPackTest, WhatIsBuiltCanBeListedReadAndExported) {
+  write("tree/etc/hello", "world\n");
+  fs::create_symlink("../etc/hello", path("tree/link"));
+  fs::create_symlink("/etc", path("tree/absolute"));
+  const std::string built = ok({"build", path("tree"), "--tag", "a:1", "--json"});
+  EXPECT_EQ(json_text(built, "tag"), "a:1");
+  EXPECT_NE(ok({"ls"}).find("a:1"), std::string::npos);
+  EXPECT_NE(ok({"ls", "a:1"}).find("link -> ../etc/hello"), std::string::npos);
+  EXPECT_NE(ok({"tree", "a:1"}).find("hello"), std::string::npos);
+  EXPECT_EQ(ok({"cat", "a:1", "etc/hello"}), "world\n");
+  EXPECT_EQ(ok({"cat", "a:1", "/link"}), "world\n");
+  EXPECT_EQ(ok({"cat", "a:1", "/absolute/hello"}), "world\n");
+  EXPECT_EQ(ok({"cat", json_text(built, "image"), "../../../etc/hello"}), "world\n");
+  EXPECT_NE(ok({"inspect", "a:1"}).find(json_text(built, "image")), std::string::npos);
+  ok({"export", "a:1", "--tar", path("out.tar")});
+  ok({"export", "a:1", "--erofs", path("out.erofs")});
+  const std::string again = ok({"build", path("out.tar"), "--json"});
+  EXPECT_EQ(json_text(again, "image"), json_text(built, "image"));
+  EXPECT_NE(ok({"verify"}).find("0 faults"), std::string::npos);
+  EXPECT_NE(ok({"stats"}).find("a:1"), std::string::npos);
+}
+
+TEST_F(LayerPackTest, ExitStatusesSayWhatWentWrong) {
+  write("tree/f", "x");
+  ok({"build", path("tree"), "--tag", "a:1"});
+  EXPECT_EQ(run({}), 2);
+  EXPECT_EQ(run({"frobnicate"}), 2);
+  EXPECT_EQ(run({"build"}), 2);
+  EXPECT_EQ(run({"build", path("tree"), "--level", "0"}), 2);
+  EXPECT_EQ(run({"build", path("tree"), "--env", "NOVALUE"}), 2);
+  EXPECT_EQ(run({"build", path("tree"), "--tag", "BAD NAME"}), 2);
+  EXPECT_EQ(run({"gc", "--grace", "soon"}), 2);
+  EXPECT_EQ(run({"export", "a:1"}), 2);
+  EXPECT_EQ(run({"export", "a:1", "--tar", "x", "--erofs", "y"}), 2);
+  EXPECT_EQ(run({"build", path("missing")}), 3);
+  EXPECT_EQ(run({"inspect", "nothing:1"}), 3);
+  EXPECT_EQ(run({"cat", "a:1", "no/such/file"}), 3);
+  EXPECT_EQ(run({"cat", "a:1", "/"}), 2);
+  EXPECT_EQ(run({"ls", "--store", "file://" + path("nowhere")}), 3);
+  EXPECT_EQ(run({"--help"}), 0);
+  EXPECT_EQ(run({"build", "--help"}), 0);
+  EXPECT_EQ(run({"--version"}), 0);
+}
+
+TEST_F(LayerPackTest, AFailedBuildPublishesNothingAndNamesThePath) {
+  write("bad.tar", TarBuilder().member({.name = "good"}, "x").member({.name = "../bad"}).bytes());
+  EXPECT_EQ(run({"build", path("bad.tar"), "--tag", "a:1"}), 2);
+  EXPECT_NE(err_.find("'../bad'"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("bad.tar"), std::string::npos) << err_;
+  EXPECT_EQ(published_count(), 0u);
+  EXPECT_NE(ok({"verify"}).find("0 faults"), std::string::npos);
+}
+
+TEST_F(LayerPackTest, ALaterLayerThatFailsPublishesNoneOfTheEarlierOnes) {
+  const std::string good = TarBuilder().member({.name = "f"}, "x").bytes();
+  const std::string bad = TarBuilder().member({.name = "g"}, "y").open_bytes();
+  const auto digest = [](const std::string& text) {
+    return sha256(as_bytes(text)).hex();
+  };
+  const std::string config = R"({"rootfs":{"diff_ids":["sha256:)" + digest(good) +
+                             R"(","sha256:)" + digest(bad) + R"("]}})";
+  write("image.tar",
+        TarBuilder()
+            .member({.name = "manifest.json"},
+                    R"([{"Config":"c.json","Layers":["good","bad"]}])")
+            .member({.name = "c.json"}, config)
+            .member({.name = "good"}, good)
+            .member({.name = "bad"}, bad)
+            .bytes());
+  EXPECT_EQ(run({"build", path("image.tar"), "--tag", "a:1"}), 2);
+  EXPECT_NE(err_.find("truncated"), std::string::npos) << err_;
+  EXPECT_EQ(published_count(), 0u);
+}
+
+TEST_F(LayerPackTest, ImpliedDirectoriesTakeTheAttributesThatTheyHaveBelow) {
+  write("base.tar", TarBuilder()
+                        .member({.name = "a", .type = '5', .mode = "0000700", .uid = "0000005"})
+                        .bytes());
+  ok({"build", path("base.tar"), "--tag", "base"});
+  write("upper.tar", TarBuilder().member({.name = "a/b/c"}, "x").bytes());
+  ok({"build", path("upper.tar"), "--base", "base", "--tag", "on-base"});
+  EXPECT_NE(ok({"ls", "on-base"}).find("drwx------   3     5     0"), std::string::npos) << out_;
+  EXPECT_NE(ok({"ls", "on-base", "a"}).find("drwxr-xr-x   2     0     0"), std::string::npos)
+      << out_;
+  ok({"build", path("upper.tar"), "--tag", "alone"});
+  EXPECT_NE(ok({"ls", "alone"}).find("drwxr-xr-x   3     0     0"), std::string::npos) << out_;
+}
+
+TEST_F(LayerPackTest, EnvironmentAndConfigurationOfTheBaseAreKeptAndChanged) {
+  write("tree/f", "x");
+  ok({"build", path("tree"), "--tag", "a", "--env", "A=1", "--env", "B=2"});
+  ok({"build", path("tree"), "--tag", "b", "--base", "a", "--env", "A=3", "--env", "C=4"});
+  EXPECT_NE(ok({"inspect", "b", "--json"}).find(R"("env":["A=3","B=2","C=4"])"), std::string::npos)
+      << out_;
+  ok({"compose", "a", "b", "--tag", "c"});
+  EXPECT_NE(ok({"inspect", "c", "--json"}).find(R"("env":["A=3","B=2","C=4"])"), std::string::npos)
+      << out_;
+}
+
+TEST_F(LayerPackTest, FlattenMakesOneLayerThatShowsTheSameTree) {
+  write("lower.tar", TarBuilder().member({.name = "d/a"}, "a").member({.name = "d/b"}, "b").bytes());
+  write("upper.tar", TarBuilder().member({.name = "d/b"}, "new").member({.name = "e"}, "e").bytes());
+  ok({"build", path("lower.tar"), "--tag", "lower"});
+  ok({"build", path("upper.tar"), "--tag", "upper"});
+  ok({"compose", "lower", "upper", "--tag", "both"});
+  const std::string flat = ok({"flatten", "both", "--tag", "flat", "--json"});
+  EXPECT_NE(flat.find(R"("new_raw_bytes":)"), std::string::npos);
+  ok({"export", "both", "--tar", path("both.tar")});
+  ok({"export", "flat", "--tar", path("flat.tar")});
+  EXPECT_EQ(read_file(path("both.tar"), 1 << 20).value(),
+            read_file(path("flat.tar"), 1 << 20).value());
+  EXPECT_EQ(ok({"cat", "flat", "d/b"}), "new");
+  ok({"export", "both", "--erofs", path("both.erofs")});
+  ok({"export", "flat", "--erofs", path("flat.erofs")});
+  EXPECT_EQ(read_file(path("both.erofs"), 1 << 24).value(),
+            read_file(path("flat.erofs"), 1 << 24).value());
+}
+
+TEST_F(LayerPackTest, MemoryAndLevelAndJobsDoNotChangeTheLayer) {
+  for (int i = 0; i < 2000; ++i) {
+    write("tree/" + std::to_string(i % 50) + "/" + std::to_string(i), std::string(1000, 'a' + i % 26));
+  }
+  const std::string first = json_text(ok({"build", path("tree"), "--json"}), "image");
+  EXPECT_EQ(json_text(ok({"build", path("tree"), "--json", "--level", "9"}), "image"), first);
+  EXPECT_EQ(json_text(ok({"build", path("tree"), "--json", "--jobs", "1"}), "image"), first);
+  EXPECT_EQ(json_text(ok({"build", path("tree"), "--json", "--memory-max", "128M"}), "image"), first);
+  EXPECT_EQ(run({"build", path("tree"), "--memory-max", "1M"}), 2);
+}
+
+TEST_F(LayerPackTest, GarbageIsCollectedAndNamedImagesStay) {
+  write("one/f", std::string(100'000, '1'));
+  write("two/f", std::string(100'000, '2'));
+  ok({"build", path("one"), "--tag", "one"});
+  ok({"build", path("two")});
+  EXPECT_NE(ok({"gc", "--grace", "0", "--dry-run"}).find("condemned"), std::string::npos);
+  EXPECT_NE(ok({"stats", "--json"}).find(R"("layers":2)"), std::string::npos) << out_;
+  ok({"gc", "--grace", "0"});
+  EXPECT_NE(ok({"stats", "--json"}).find(R"("layers":1)"), std::string::npos) << out_;
+  EXPECT_EQ(ok({"cat", "one", "f"}), std::string(100'000, '1'));
+  EXPECT_NE(ok({"verify"}).find("0 faults"), std::string::npos);
+}
+
+TEST_F(LayerPackTest, VerifyFindsADamagedPackAndSaysSo) {
+  write("tree/f", std::string(100'000, 'x') + "y");
+  ok({"build", path("tree"), "--tag", "a"});
+  for (const auto& entry : fs::recursive_directory_iterator(path("store/packs"))) {
+    if (!entry.is_regular_file()) continue;
+    const UniqueFd fd = open_file(entry.path(), O_RDWR).value();
+    ASSERT_TRUE(pwrite_all(fd.get(), 20, as_bytes("damage")));
+  }
+  EXPECT_EQ(run({"verify"}), 6);
+  EXPECT_NE(out_.find("packs/"), std::string::npos) << out_;
+  EXPECT_EQ(run({"cat", "a", "f"}), 6) << err_;
+}
+
+TEST_F(LayerPackTest, AFullDiskForTheOutputIsAnError) {
+  write("tree/f", std::string(100'000, 'x'));
+  ok({"build", path("tree"), "--tag", "a"});
+  EXPECT_EQ(run({"export", "a", "--tar", "/dev/full"}), 10) << err_;
+  EXPECT_EQ(run({"export", "a", "--erofs", "/dev/full"}), 10) << err_;
+}
+
+TEST_F(LayerPackTest, ASourceTypeOverridesWhatItLooksLike) {
+  write("tree/oci-layout", "{}");
+  write("tree/index.json", "{}");
+  EXPECT_EQ(run({"build", path("tree")}), 3) << "taken for an empty OCI layout: " << err_;
+  ok({"build", path("tree"), "--source-type", "directory", "--tag", "a"});
+  EXPECT_EQ(ok({"cat", "a", "index.json"}), "{}");
+  write("t.tar", TarBuilder().member({.name = "manifest.json"}, "[]").bytes());
+  EXPECT_NE(run({"build", path("t.tar")}), 0);
+  ok({"build", path("t.tar"), "--source-type", "tar", "--tag", "b"});
+  EXPECT_EQ(ok({"cat", "b", "manifest.json"}), "[]");
+}
+
+}  // namespace
+}  // namespace varve::layer_pack
