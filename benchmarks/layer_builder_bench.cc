@@ -1,6 +1,7 @@
 // layer_builder_bench entries COUNT [SORT_MIB]: COUNT empty, small and linked entries in random
-// order through the layer builder. layer_builder_bench directory PATH [SORT_MIB]: the files of a
-// tree. The sink drops what it gets, so this measures the producer alone: sorting, resolving,
+// order through the layer builder. layer_builder_bench files COUNT [SORT_MIB]: all of them small
+// files with different content, the costliest kind. layer_builder_bench directory PATH [SORT_MIB]:
+// the files of a tree. The sink drops what it gets, so this measures the producer alone: sorting, resolving,
 // reading, cutting, hashing of small files, metadata. Prints one JSON object.
 
 #include <sys/resource.h>
@@ -58,7 +59,8 @@ class TextStream final : public ContentStream {
 /// members were shuffled.
 class SyntheticSource final : public EntrySource {
  public:
-  explicit SyntheticSource(uint64_t count) : count_(count) {}
+  SyntheticSource(uint64_t count, bool is_all_files)
+      : count_(count), is_all_files_(is_all_files) {}
   Status read_into(EntrySink& sink) override {
     // A full-period congruential generator over the next power of two.
     uint64_t modulus = 1;
@@ -76,16 +78,16 @@ class SyntheticSource final : public EntrySource {
     return "usr/lib/package-" + std::to_string(number / 5000) + "/module-" +
            std::to_string(number / 40 % 125) + "/source-file-" + std::to_string(number) + ".py";
   }
-  static Status add(uint64_t number, EntrySink& sink) {
+  Status add(uint64_t number, EntrySink& sink) const {
     Entry entry;
     entry.path = path_of(number);
     entry.mode = 0644;
     entry.mtime_s = 1'700'000'000 + static_cast<int64_t>(number % 1000);
     TextStream stream("content of file " + std::to_string(number) + "\n");
-    if (number % 50 == 49) {
+    if (!is_all_files_ && number % 50 == 49) {
       entry.type = EntryType::kHardLink;
       entry.target = path_of(number - 1);
-    } else if (number % 4 == 0) {
+    } else if (is_all_files_ || number % 4 == 0) {
       entry.size = std::to_string(number).size() + 17;
       entry.stream = &stream;
     }
@@ -93,6 +95,7 @@ class SyntheticSource final : public EntrySource {
   }
 
   uint64_t count_;
+  bool is_all_files_;
 };
 
 Result<BuiltLayer> run(EntrySource& source, NullSink& sink, size_t sort_bytes) {
@@ -106,9 +109,10 @@ Result<BuiltLayer> run(EntrySource& source, NullSink& sink, size_t sort_bytes) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const bool is_directory = argc >= 3 && std::strcmp(argv[1], "directory") == 0;
-  if (argc < 3 || (!is_directory && std::strcmp(argv[1], "entries") != 0)) {
-    std::fprintf(stderr, "usage: %s entries COUNT|directory PATH [SORT_MIB]\n", argv[0]);
+  const std::string kind = argc >= 3 ? argv[1] : "";
+  const bool is_directory = kind == "directory";
+  if (!is_directory && kind != "entries" && kind != "files") {
+    std::fprintf(stderr, "usage: %s entries COUNT|files COUNT|directory PATH [SORT_MIB]\n", argv[0]);
     return 2;
   }
   std::unique_ptr<EntrySource> source;
@@ -120,7 +124,8 @@ int main(int argc, char** argv) {
     }
     source = std::move(*opened);
   } else {
-    source = std::make_unique<SyntheticSource>(std::strtoull(argv[2], nullptr, 10));
+    source = std::make_unique<SyntheticSource>(std::strtoull(argv[2], nullptr, 10),
+                                               kind == "files");
   }
   const size_t sort_bytes = argc > 3 ? std::strtoull(argv[3], nullptr, 10) << 20 : 0;
   NullSink sink;

@@ -65,8 +65,7 @@ DataWriter::DataWriter(const LayerBuilderOptions& options, size_t sort_memory_by
       sink_(sink),
       contents_(sort_memory_bytes - sort_memory_bytes / 4, temp_directory),
       files_(sort_memory_bytes / 4, temp_directory),
-      linked_contents_(kLinkedSpoolBytes, temp_directory),
-      small_files_(temp_directory) {}
+      linked_contents_(kLinkedSpoolBytes, temp_directory) {}
 
 Result<uint64_t> DataWriter::submit(Bytes chunk) {
   const auto size = static_cast<uint32_t>(chunk.size());
@@ -145,6 +144,7 @@ Status DataWriter::order_files(const ResolvedTree& tree, LayerCounts& counts) {
       value.clear();
       encode(file, value);
       const char is_large = node.size >= kLargeFileBytesMin ? 1 : 0;
+      small_file_count_ += is_large == 0 ? 1 : 0;
       const std::string key = std::string(1, is_large) + key_to_path(inodes.name().path_key);
       VARVE_TRY(files_.add(as_bytes(key), value));
     }
@@ -187,6 +187,8 @@ Result<DataPlan> DataWriter::write(const ResolvedTree& tree, const TreeResolver&
 Status DataWriter::write_files(LayerCounts& counts) {
   VARVE_ASSIGN(contents_cursor_, contents_.open());
   VARVE_ASSIGN(SortedCursor files, files_.open());
+  small_files_.emplace(temp_directory_);
+  small_files_->reserve(small_file_count_);
   read_ahead_ = std::make_unique<ReadAhead>(reader_thread_count_, kJobBytesMax);
   small_first_chunk_ = chunk_sizes_.size();
   bool is_in_small_part = true;
@@ -211,6 +213,7 @@ Status DataWriter::write_files(LayerCounts& counts) {
     small_end_chunk_ = chunk_sizes_.size();
   }
   read_ahead_.reset();
+  small_files_.reset();
   contents_cursor_.reset();
   contents_ = ExternalSorter(0, temp_directory_);
   return {};
@@ -314,7 +317,7 @@ Status DataWriter::write_small(const File& file, LayerCounts& counts) {
 Status DataWriter::place_small(const File& file, ByteView content, const Digest& digest,
                                LayerCounts& counts) {
   VARVE_CHECK_OP(content.size(), ==, file.size);
-  VARVE_ASSIGN(const auto twin, small_files_.find(digest));
+  VARVE_ASSIGN(const auto twin, small_files_->find(digest));
   if (twin) {
     plan_.places[file.rank] = *twin;
     ++counts.shared_files;
@@ -326,7 +329,7 @@ Status DataWriter::place_small(const File& file, ByteView content, const Digest&
   if (block >= DataPlan::kLargeFlag)
     return fail(ErrorCode::kUnsupported, "more than 8 TiB of small files");
   plan_.places[file.rank] = static_cast<uint32_t>(block);
-  VARVE_TRY(small_files_.insert(digest, static_cast<uint32_t>(block)));
+  VARVE_TRY(small_files_->insert(digest, static_cast<uint32_t>(block)));
   append(group_, content);
   group_.resize(align_up(group_.size(), erofs::kBlockBytes));
   plan_.block_count += padded / erofs::kBlockBytes;
@@ -364,6 +367,7 @@ Status DataWriter::write_large(const File& file) {
 
 Status DataWriter::place_large_files(LayerCounts& counts) {
   VARVE_TRY(sink_.drain());
+  plan_.chunks.reserve(chunk_sizes_.size());
   const auto add_chunks = [&](uint64_t first, uint64_t end) {
     for (uint64_t i = first; i < end; ++i)
       plan_.chunks.push_back({sink_.id(first_ordinal_ + i), chunk_sizes_[i]});

@@ -115,7 +115,8 @@ class DataWriter {
   std::vector<File> batch_;  ///< Deferred small files that no job has yet.
   uint64_t batch_bytes_ = 0;
   std::deque<SmallContent> arrived_;
-  SmallFileTable small_files_;
+  uint64_t small_file_count_ = 0;
+  std::optional<SmallFileTable> small_files_;
   Bytes group_;
   uint64_t small_first_chunk_ = 0;
   uint64_t small_end_chunk_ = 0;

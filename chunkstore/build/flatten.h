@@ -21,7 +21,7 @@ struct FlattenInput {
 
 struct FlattenOptions {
   /// What sorting may hold in memory before it spills, bytes.
-  size_t sort_memory_bytes = 160u << 20;
+  size_t sort_memory_bytes = 96u << 20;
   /// As LayerBuilderOptions::temp_directory.
   std::string temp_directory;
 };

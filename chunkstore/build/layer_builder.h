@@ -33,9 +33,9 @@ enum class CharDeviceZero {
 };
 
 struct LayerBuilderOptions {
-  /// What sorting may hold in memory before it spills, bytes. Beside it a build holds at most
-  /// ~20 bytes an entry and ~64 MiB of buffers. The layer does not depend on it.
-  size_t sort_memory_bytes = 160u << 20;
+  /// What sorting may hold in memory before it spills, bytes. Beside it a build holds ~4 to 25
+  /// bytes an entry, ~40 a chunk and ~40 MiB of buffers. The layer does not depend on it.
+  size_t sort_memory_bytes = 96u << 20;
   /// Where spilled, unlinked files lie; "" = $TMPDIR or /var/tmp.
   std::string temp_directory;
   /// Deferred files that are read at the same time.

@@ -232,6 +232,7 @@ Result<BuiltLayer> write_metadata(const ResolvedTree& tree, const DataPlan* plan
   super.feature_incompat = has_chunk_maps ? erofs::kFeatureIncompatChunkedFile : 0;
   VARVE_ASSIGN(layer.chunks, stream.finish(super, data_chunks));
 
+  layer.chunks.reserve(layer.chunks.size() + data_chunks.size());
   layer.chunks.insert(layer.chunks.end(), data_chunks.begin(), data_chunks.end());
   layer.image_size = block_count * erofs::kBlockBytes;
   layer.metadata_size = addresses.data_block * erofs::kBlockBytes;

@@ -30,7 +30,7 @@ Result<std::optional<uint32_t>> SmallFileTable::find(const Digest& digest) const
 }
 
 Status SmallFileTable::insert(const Digest& digest, uint32_t block) {
-  if (uint64_t{count_} + 1 > slots_.size() / 4 * 3) grow();
+  if (uint64_t{count_} + 1 > slots_.size() / 4 * 3) resize(slots_.size() * 2);
   uint8_t record[kRecordBytes];
   std::memcpy(record, digest.bytes.data(), sizeof(Digest));
   store_le(record + sizeof(Digest), block);
@@ -46,8 +46,14 @@ void SmallFileTable::place(Slot slot) {
   slots_[i] = slot;
 }
 
-void SmallFileTable::grow() {
-  std::vector<Slot> old(slots_.size() * 2);
+void SmallFileTable::reserve(uint64_t count) {
+  size_t slot_count = slots_.size();
+  while (count > slot_count / 4 * 3) slot_count *= 2;
+  if (slot_count > slots_.size()) resize(slot_count);
+}
+
+void SmallFileTable::resize(size_t slot_count) {
+  std::vector<Slot> old(slot_count);
   old.swap(slots_);
   for (const Slot& slot : old) {
     if (slot.index_plus_1 != 0) place(slot);

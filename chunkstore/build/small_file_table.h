@@ -17,6 +17,9 @@ namespace varve::chunkstore {
 class SmallFileTable {
  public:
   explicit SmallFileTable(const std::string& temp_directory);
+  /// Makes room for `count` files at once; without it the table doubles when it is three quarters
+  /// full, holding old and new for a moment.
+  void reserve(uint64_t count);
 
   /// The block of the file that was inserted with `digest`.
   Result<std::optional<uint32_t>> find(const Digest& digest) const;
@@ -29,7 +32,7 @@ class SmallFileTable {
     uint32_t index_plus_1 = 0;
   };
   void place(Slot slot);
-  void grow();
+  void resize(size_t slot_count);
 
   std::vector<Slot> slots_;  ///< A power of two of them, at most three quarters used.
   uint32_t count_ = 0;
