@@ -59,6 +59,8 @@ std::string unescape_overlay_xattr(std::string_view name);
 /// The mark of an opaque directory.
 inline constexpr std::string_view kOpaqueXattr = "trusted.overlay.opaque";
 inline constexpr std::string_view kOpaqueXattrValue = "y";
+/// The mark (with an empty value) of a directory that holds whiteouts: see LayerBuilder.
+inline constexpr std::string_view kOriginXattr = "trusted.overlay.origin";
 
 /// Checks `entry` against the format and turns it into a node without content.
 /// Errors (kInvalidArgument) do not name the path: the caller does.

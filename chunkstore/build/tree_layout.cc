@@ -65,19 +65,10 @@ Status TreeLayout::place() {
   placed_.size = node.size;
   placed_.nlink = inodes_.name_count();
 
-  Bytes entries = node.xattr_entries;
-  if (name().is_opaque) {
-    if (Status status = append_xattr(entries, kOpaqueXattr, kOpaqueXattrValue); !status)
-      return fail(std::move(status).error(), quoted(key_to_path(name().path_key)));
-  }
-  if (!entries.empty()) {
-    placed_.xattr_body.resize(sizeof(erofs::XattrHeader));
-    append(placed_.xattr_body, entries);
-  }
-
   Bytes inline_data;
+  bool has_whiteouts = false;
   if (S_ISDIR(node.mode)) {
-    VARVE_TRY(place_directory(inline_data));
+    VARVE_ASSIGN(has_whiteouts, place_directory(inline_data));
   } else if (S_ISLNK(node.mode)) {
     append(inline_data, as_bytes(node.target));
   } else if (S_ISREG(node.mode)) {
@@ -85,6 +76,7 @@ Status TreeLayout::place() {
   } else {
     placed_.data = node.rdev;
   }
+  VARVE_TRY(place_xattrs(has_whiteouts));
   placed_.is_extended = node.uid > UINT16_MAX || node.gid > UINT16_MAX ||
                         placed_.nlink > UINT16_MAX || placed_.size > UINT32_MAX ||
                         node.mtime_s != build_time_s_ || node.mtime_ns != build_time_ns_;
@@ -96,8 +88,25 @@ Status TreeLayout::place() {
   return {};
 }
 
-/// Packs the directory's entries; what does not fill a block goes into `inline_data`.
-Status TreeLayout::place_directory(Bytes& inline_data) {
+/// The inode's own attributes, and behind them the marks.
+Status TreeLayout::place_xattrs(bool has_whiteouts) {
+  Bytes entries = inodes_.node().xattr_entries;
+  const auto add_mark = [&](std::string_view mark, std::string_view value) -> Status {
+    if (Status status = append_xattr(entries, mark, value); !status)
+      return fail(std::move(status).error(), quoted(key_to_path(name().path_key)));
+    return {};
+  };
+  if (name().is_opaque) VARVE_TRY(add_mark(kOpaqueXattr, kOpaqueXattrValue));
+  if (has_whiteouts) VARVE_TRY(add_mark(kOriginXattr, ""));
+  if (entries.empty()) return {};
+  placed_.xattr_body.resize(sizeof(erofs::XattrHeader));
+  append(placed_.xattr_body, entries);
+  return {};
+}
+
+/// Packs the directory's entries; what does not fill a block goes into `inline_data`. Returns whether
+/// a whiteout is among them.
+Result<bool> TreeLayout::place_directory(Bytes& inline_data) {
   const TreeName& directory = name();
   const auto own_nid = static_cast<uint32_t>(nid_of(directory));
   uint32_t parent_nid = own_nid;
@@ -106,10 +115,14 @@ Status TreeLayout::place_directory(Bytes& inline_data) {
     parent_nids_.pop_front();
   }
   DirectoryPacker packer(own_nid, parent_nid, take_block_);
+  bool has_whiteouts = false;
   while (children_.valid() && children_.name().depth == directory.depth + 1 &&
          is_below(children_.name().path_key, directory.path_key)) {
     const TreeName& child = children_.name();
     if (child.type == erofs::FileType::kDirectory) parent_nids_.push_back(own_nid);
+    // Whiteouts never have a second name.
+    has_whiteouts = has_whiteouts || (child.type == erofs::FileType::kCharDevice &&
+                                      !child.is_linked && Node::decode(child.encoded_node).rdev == 0);
     VARVE_TRY(packer.add(child.name(), nid_of(child), child.type));
     VARVE_TRY(children_.next());
   }
@@ -121,7 +134,7 @@ Status TreeLayout::place_directory(Bytes& inline_data) {
   if (addresses_ != nullptr && full_count > 0)
     placed_.data = static_cast<uint32_t>(addresses_->block_area_block + block_area_count_);
   block_area_count_ += full_count;
-  return {};
+  return has_whiteouts;
 }
 
 /// Puts `inline_data` behind the inode, where all of it fits into one block and moving to the next

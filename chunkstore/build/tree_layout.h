@@ -67,7 +67,8 @@ class TreeLayout {
              BlockTaker take_block, ResolvedTree::InodeCursor inodes,
              ResolvedTree::NameCursor children);
   Status place();
-  Status place_directory(Bytes& inline_data);
+  Status place_xattrs(bool has_whiteouts);
+  Result<bool> place_directory(Bytes& inline_data);
   void place_large(const LargeFile& file);
   void place_regular();
   Status place_inline(Bytes inline_data);

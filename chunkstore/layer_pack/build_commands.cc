@@ -153,6 +153,7 @@ Status run_compose(const ComposeOptions& options, const ToolIo& io) {
     all.ids.insert(parts.ids.begin(), parts.ids.end());
     all.config = merge_configs(std::move(all.config), parts.config);
   }
+  VARVE_ASSIGN(all.layers, visible_layers(store, std::move(all.layers)));
   VARVE_ASSIGN(const Digest id, publish_parts(*store, *lease, all, tag));
   VARVE_TRY(lease->release());
   return print_published(io, options.is_json, {id, std::move(all.layers), tag}, {}, std::nullopt);

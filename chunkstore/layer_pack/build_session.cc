@@ -126,6 +126,14 @@ Result<std::optional<chunkstore::RefName>> parse_tag(const std::string& tag) {
   return std::optional<chunkstore::RefName>(std::move(ref));
 }
 
+Result<std::vector<Digest>> visible_layers(const std::shared_ptr<chunkstore::Store>& store,
+                                           std::vector<Digest> layers) {
+  VARVE_ASSIGN(const ImageView view, ImageView::open(store, layers));
+  VARVE_ASSIGN(const auto root, view.tree().root());
+  layers.erase(layers.begin(), layers.begin() + root.parts.back().layer);
+  return layers;
+}
+
 Result<Digest> publish_parts(chunkstore::Store& store, chunkstore::Lease& lease,
                              const ImageParts& parts,
                              const std::optional<chunkstore::RefName>& tag) {
@@ -221,6 +229,7 @@ Result<PublishedImage> BuildSession::publish(ImageParts base,
     for (const auto& [id, path] : built.high_ids) base.ids.insert(id);
     new_layers_.push_back({published, built.counts, built.image_size, built.metadata_size});
   }
+  VARVE_ASSIGN(base.layers, visible_layers(store_, std::move(base.layers)));
   VARVE_ASSIGN(const Digest id, publish_parts(*store_, packs_->lease(), base, tag));
   VARVE_TRY(packs_->lease().release());
   return PublishedImage{id, std::move(base.layers), tag};

@@ -44,6 +44,11 @@ Status set_env(std::vector<std::string>& env, const std::string& assignment);
 /// Nothing for "". Errors: as parse_ref.
 Result<std::optional<chunkstore::RefName>> parse_tag(const std::string& tag);
 
+/// `layers` (lowest first) without those below the topmost one whose root is opaque: overlayfs merges
+/// the roots of layers whatever their marks, so what is hidden must not be mounted.
+Result<std::vector<Digest>> visible_layers(const std::shared_ptr<chunkstore::Store>& store,
+                                           std::vector<Digest> layers);
+
 /// Publishes the image of `parts` and points `tag`, if there is one, at it.
 Result<Digest> publish_parts(chunkstore::Store& store, chunkstore::Lease& lease,
                                          const ImageParts& parts,

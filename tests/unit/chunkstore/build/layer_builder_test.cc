@@ -70,7 +70,7 @@ TEST(LayerBuilderTest, ReadsBackEveryAttributeAndContent) {
     if (entry.type == EntryType::kSymlink) {
       EXPECT_EQ(built.reader->read_link(inode).value_or(""), entry.target) << entry.path;
     }
-    if (entry.path != "etc") {
+    if (entry.path != "etc" && !entry.path.empty()) {
       EXPECT_EQ(built.xattrs(entry.path), entry.xattrs) << entry.path;
     }
   }
@@ -83,6 +83,8 @@ TEST(LayerBuilderTest, ReadsBackEveryAttributeAndContent) {
   EXPECT_EQ(built.inode("gone").mode, static_cast<uint32_t>(S_IFCHR));
   EXPECT_EQ(built.inode("gone").rdev, 0U);
   EXPECT_EQ(built.xattrs("etc"), (std::map<std::string, std::string>{{"trusted.overlay.opaque", "y"}}));
+  // The root holds a whiteout.
+  EXPECT_EQ(built.xattrs(""), (std::map<std::string, std::string>{{"trusted.overlay.origin", ""}}));
   EXPECT_EQ(built.inode("").nlink, 5U);
   const std::map<uint32_t, std::string> ids = {{70000, "bin/tool2"}, {4294967294, "bin/tool2"}};
   EXPECT_EQ(built.layer.high_ids, ids);
