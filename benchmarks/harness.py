@@ -100,13 +100,14 @@ def warm(directory):
 
 
 def program(name):
-    """The built program, from $VARVE_BIN or the release build."""
-    folder = os.environ.get("VARVE_BIN")
-    candidates = [pathlib.Path(folder)] if folder else [
-        REPOSITORY / "build/release" / module for module in ("chunkstore/layer_pack", "fs", "launcher", "benchmarks")]
-    for candidate in candidates:
-        if (candidate / name).is_file():
-            return str(candidate / name)
+    """The built program: from $VARVE_BIN where it is there, else of the release build."""
+    folders = [REPOSITORY / "build/release" / module
+               for module in ("chunkstore/layer_pack", "fs", "launcher", "benchmarks")]
+    if "VARVE_BIN" in os.environ:
+        folders.insert(0, pathlib.Path(os.environ["VARVE_BIN"]))
+    for folder in folders:
+        if (folder / name).is_file():
+            return str(folder / name)
     raise SystemExit(f"{name} is not built: cmake --workflow --preset release, or set VARVE_BIN")
 
 

@@ -69,7 +69,7 @@ class Varvefs:
         self.run_dir = run_dir
         os.makedirs(run_dir)
         self.log = open(os.path.join(run_dir, "log"), "wb")
-        self.child = subprocess.Popen([program, "--run-dir", run_dir, *arguments],
+        self.child = subprocess.Popen([program, "--foreground", "--run-dir", run_dir, *arguments],
                                       stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         self.connections = []
 
