@@ -159,7 +159,7 @@ Status TreeResolver::resolve(ResolvedTree& tree) {
     VARVE_TRY(take_group(key, group));
   }
   if (pending_whiteout_) VARVE_TRY(emit_whiteout(*pending_whiteout_));
-  if (open_.empty()) VARVE_TRY(emit_implied("", false));
+  if (open_.empty()) VARVE_TRY(emit_implied("", Implied::kByChild));
   entries_ = ExternalSorter(0, temp_directory_);
   std::vector<uint32_t>().swap(link_roots_);
   std::vector<uint8_t>().swap(types_);
@@ -194,10 +194,12 @@ Status TreeResolver::take_group(std::string_view key, const Group& group) {
                               S_ISDIR(load_le<uint16_t>(group.real->value.data()));
     if (group.has_opaque && !is_directory)
       return invalid("opaque mark for " + shown(key) + ", which is not a directory");
-    open_.push_back({std::string(key), is_directory});
-    return emit_record(key, *group.real, is_directory && (group.has_opaque || group.has_whiteout));
+    const bool is_opaque = is_directory && (group.has_opaque || group.has_whiteout);
+    const bool is_hidden = !open_.empty() && open_.back().hides_base;
+    open_.push_back({std::string(key), is_directory, is_opaque || is_hidden});
+    return emit_record(key, *group.real, is_opaque);
   }
-  if (group.has_opaque) return emit_implied(key, true);
+  if (group.has_opaque) return emit_implied(key, Implied::kByOpaque);
   // Whether the whiteout hides a path or marks an implied directory shows with the next path.
   pending_whiteout_ = std::string(key);
   return {};
@@ -207,14 +209,14 @@ Status TreeResolver::settle_pending_whiteout(std::string_view next_key) {
   if (!pending_whiteout_) return {};
   const std::string key = std::move(*pending_whiteout_);
   pending_whiteout_.reset();
-  return is_below(next_key, key) ? emit_implied(key, true) : emit_whiteout(key);
+  return is_below(next_key, key) ? emit_implied(key, Implied::kByWhiteout) : emit_whiteout(key);
 }
 
 /// Makes `open_` the chain of directories above `key`, adding those that no entry describes.
 Status TreeResolver::open_parents(std::string_view key) {
   while (!open_.empty() && !is_below(key, open_.back().key)) open_.pop_back();
   if (key.empty()) return {};
-  if (open_.empty()) VARVE_TRY(emit_implied("", false));
+  if (open_.empty()) VARVE_TRY(emit_implied("", Implied::kByChild));
   if (!open_.back().is_directory)
     return invalid(shown(key) + " lies below " + shown(open_.back().key) +
                    ", which is not a directory");
@@ -223,13 +225,15 @@ Status TreeResolver::open_parents(std::string_view key) {
     const size_t start = parent.empty() ? 0 : parent.size() + 1;
     const size_t end = key.find('\0', start);
     if (end == std::string_view::npos) return {};
-    VARVE_TRY(emit_implied(key.substr(0, end), false));
+    VARVE_TRY(emit_implied(key.substr(0, end), Implied::kByChild));
   }
 }
 
-Status TreeResolver::emit_implied(std::string_view key, bool is_opaque) {
+Status TreeResolver::emit_implied(std::string_view key, Implied why) {
   DirectoryAttributes attributes;
-  if (base_directory_) {
+  const bool is_hidden = !open_.empty() && open_.back().hides_base;
+  const bool is_opaque = why != Implied::kByChild;
+  if (base_directory_ && !is_hidden && why != Implied::kByWhiteout) {
     VARVE_ASSIGN(auto found, base_directory_(key_to_path(key)));
     if (found) attributes = std::move(*found);
   }
@@ -243,7 +247,7 @@ Status TreeResolver::emit_implied(std::string_view key, bool is_opaque) {
   entry.xattrs = std::move(attributes.xattrs);
   auto node = node_of_entry(entry);
   if (!node) return fail(std::move(node).error(), "directory " + shown(key) + " of the base");
-  open_.push_back({std::string(key), true});
+  open_.push_back({std::string(key), true, is_hidden || is_opaque});
   return tree_->add_name(key, erofs::FileType::kDirectory, is_opaque, kNoIndex, &*node);
 }
 

@@ -64,6 +64,13 @@ class TreeResolver {
   struct OpenDirectory {
     std::string key;
     bool is_directory;
+    bool hides_base;  ///< What layers below have under it is not seen.
+  };
+  /// Why a directory that no entry describes is made.
+  enum class Implied {
+    kByChild,     ///< Something lies below it.
+    kByOpaque,    ///< It is marked opaque: the base's directory, without its children.
+    kByWhiteout,  ///< It is hidden, and something lies below it: a new directory.
   };
 
   Result<uint32_t> add(std::string_view path, RecordKind kind, ByteView value);
@@ -74,7 +81,7 @@ class TreeResolver {
   Status read_group(SortedCursor& entries, std::string_view key, Group& group);
   Status take_group(std::string_view key, const Group& group);
   Status open_parents(std::string_view key);
-  Status emit_implied(std::string_view key, bool is_opaque);
+  Status emit_implied(std::string_view key, Implied why);
   Status emit_whiteout(std::string_view key);
   Status settle_pending_whiteout(std::string_view next_key);
   Status emit_record(std::string_view key, const Record& record, bool is_opaque);

@@ -16,7 +16,8 @@ using chunkstore::EntryType;
 
 // What a key is about.
 constexpr char kAttributes = 'A';
-constexpr char kHides = 'H';  // a whiteout, or an opaque directory
+constexpr char kWhiteout = 'W';  // hides the path and what is below it
+constexpr char kOpaque = 'O';    // hides what is below the path
 constexpr size_t kFixedBytes = 22;
 
 std::string make_key(char kind, uint32_t layer, std::string_view path) {
@@ -87,9 +88,8 @@ class LevelDbIndex final : public DirectoryIndex {
     if (entry.type == EntryType::kDirectory) {
       return put(make_key(kAttributes, layer, entry.path), encode(entry));
     }
-    if (entry.type == EntryType::kWhiteout || entry.type == EntryType::kOpaque) {
-      return put(make_key(kHides, layer, entry.path), "");
-    }
+    if (entry.type == EntryType::kWhiteout) return put(make_key(kWhiteout, layer, entry.path), "");
+    if (entry.type == EntryType::kOpaque) return put(make_key(kOpaque, layer, entry.path), "");
     return {};
   }
 
@@ -101,16 +101,26 @@ class LevelDbIndex final : public DirectoryIndex {
         if (!attributes) return fail(ErrorCode::kIo, "temporary index of directories is damaged");
         return Answer{std::move(attributes), false};
       }
-      for (std::string_view at = path;; at = chunkstore::parent_path(at)) {
-        VARVE_ASSIGN(const auto hides, get(make_key(kHides, layer, at)));
-        if (hides) return Answer{std::nullopt, true};
-        if (at.empty()) break;
-      }
+      VARVE_ASSIGN(const bool is_hidden, hides(layer, path));
+      if (is_hidden) return Answer{std::nullopt, true};
     }
     return Answer{};
   }
 
  private:
+  /// Whether the marks of `layer` hide what layers below it have at `path`.
+  Result<bool> hides(uint32_t layer, std::string_view path) {
+    for (std::string_view at = path;; at = chunkstore::parent_path(at)) {
+      VARVE_ASSIGN(const auto whiteout, get(make_key(kWhiteout, layer, at)));
+      if (whiteout) return true;
+      if (at != path) {
+        VARVE_ASSIGN(const auto opaque, get(make_key(kOpaque, layer, at)));
+        if (opaque) return true;
+      }
+      if (at.empty()) return false;
+    }
+  }
+
   Status put(const std::string& key, const std::string& value) {
     return to_status(database_->Put({}, key, value));
   }
