@@ -134,11 +134,13 @@ void run_init(ChildContext& context, const MountsMessage& identity, int terminal
             .operation = static_cast<uint32_t>(context.plan.operations.size())});
     ::_exit(1);
   }
+  // As `failure`, read again after the child has run on this stack.
+  const volatile int kept_terminal = terminal;
   const pid_t command = ::vfork();
-  if (command == 0) become_command(context, identity, terminal, failure);
+  if (command == 0) become_command(context, identity, kept_terminal, failure);
   const uint64_t ready_ns = monotonic_ns();
   if (command < 0) failure = errno;
-  if (terminal >= 0) ::close(terminal);
+  if (kept_terminal >= 0) ::close(kept_terminal);
   if (failure != 0) {
     report({.kind = ReportKind::kExecFailed, .errno_value = failure});
     ::_exit(1);
