@@ -431,6 +431,17 @@ PackBuilderStats PackBuilderImpl::stats() const {
 
 Result<std::unique_ptr<PackBuilder>> PackBuilder::create(std::shared_ptr<Store> store,
                                                          PackBuilderOptions options) {
+  std::unique_ptr<ChunkIndex> index;
+  if (options.index_directory) {
+    const std::string directory = options.index_directory->empty() ? default_index_directory(*store)
+                                                                   : *options.index_directory;
+    VARVE_ASSIGN(index, ChunkIndex::open(*store, directory));
+  }
+  return create_with_index(std::move(store), std::move(options), std::move(index));
+}
+
+Result<std::unique_ptr<PackBuilder>> PackBuilder::create_with_index(
+    std::shared_ptr<Store> store, PackBuilderOptions options, std::unique_ptr<ChunkIndex> index) {
   if (options.compression_level < kCompressionLevelMin ||
       options.compression_level > kCompressionLevelMax) {
     return fail(ErrorCode::kInvalidArgument,
@@ -438,12 +449,6 @@ Result<std::unique_ptr<PackBuilder>> PackBuilder::create(std::shared_ptr<Store> 
                             kCompressionLevelMin, kCompressionLevelMax));
   }
   VARVE_ASSIGN(auto lease, Lease::take(store, options.lease_ttl_s));
-  std::unique_ptr<ChunkIndex> index;
-  if (options.index_directory) {
-    const std::string directory = options.index_directory->empty() ? default_index_directory(*store)
-                                                                   : *options.index_directory;
-    VARVE_ASSIGN(index, ChunkIndex::open(*store, directory));
-  }
   return std::make_unique<PackBuilderImpl>(std::move(store), std::move(options), std::move(lease),
                                            std::move(index));
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "chunkstore/build/chunk_index.h"
 #include "chunkstore/build/chunk_sink.h"
 #include "chunkstore/format/chunk.h"
 #include "chunkstore/format/layer.h"
@@ -71,6 +72,10 @@ class PackBuilder : public ChunkSink {
   /// Takes a lease and opens the chunk index. Errors: the store's, the index directory's.
   static Result<std::unique_ptr<PackBuilder>> create(std::shared_ptr<Store> store,
                                                      PackBuilderOptions options);
+  /// The same with an index made elsewhere; it may be null, and options.index_directory is ignored.
+  static Result<std::unique_ptr<PackBuilder>> create_with_index(std::shared_ptr<Store> store,
+                                                                PackBuilderOptions options,
+                                                                std::unique_ptr<ChunkIndex> index);
 
   /// Makes every chunk of a layer of the store known to this build without moving its bytes, so
   /// that publish_layer() can name it. Chunks in packs that are condemned are copied to new packs.

@@ -2,61 +2,17 @@
 // the layer, the placement. Hashes are put right first, which a hostile writer can do as well.
 
 #include <algorithm>
-#include <map>
 #include <memory>
 
 #include "chunkstore/format/keys.h"
 #include "chunkstore/format/placement.h"
 #include "chunkstore/read/layer_map.h"
-#include "chunkstore/store/store.h"
+#include "tests/support/memory_store.h"
 
 using namespace varve;
 using namespace varve::chunkstore;
 
 namespace {
-
-/// Objects in memory, for reading.
-class ReadStore final : public Store {
- public:
-  void put(const std::string& key, Bytes bytes) { objects_[key] = std::move(bytes); }
-
-  const std::string& url() const override { return name_; }
-  const std::string& id() const override { return name_; }
-  Status get_range(std::string_view key, uint64_t offset, MutableByteView to, Deadline) override {
-    VARVE_ASSIGN(const Bytes bytes, get(key, UINT64_MAX, kNoDeadline));
-    if (offset > bytes.size() || to.size() > bytes.size() - offset) {
-      return fail(ErrorCode::kCorruption, "object ends");
-    }
-    std::copy_n(bytes.begin() + static_cast<ptrdiff_t>(offset), to.size(), to.begin());
-    return {};
-  }
-  Result<Bytes> get(std::string_view key, uint64_t, Deadline) override {
-    const auto found = objects_.find(std::string(key));
-    if (found == objects_.end()) return fail(ErrorCode::kNotFound, std::string(key));
-    return found->second;
-  }
-  Result<ObjectInfo> stat(std::string_view key, Deadline) override {
-    VARVE_ASSIGN(const Bytes bytes, get(key, UINT64_MAX, kNoDeadline));
-    return ObjectInfo{bytes.size(), 0};
-  }
-  Result<bool> put_if_absent(std::string_view, ByteView, Deadline) override { return refuse(); }
-  Status replace(std::string_view, ByteView, Deadline) override { return refuse(); }
-  Result<std::unique_ptr<ObjectWriter>> create() override { return refuse(); }
-  Result<uint64_t> remove_stale_temporaries(int64_t, Deadline) override { return refuse(); }
-  Status list(std::string_view, const std::function<Status(const std::string&, const ObjectInfo&)>&,
-              Deadline) override {
-    return refuse();
-  }
-  Status remove(std::string_view, Deadline) override { return refuse(); }
-  Result<int64_t> now_s(Deadline) override { return refuse(); }
-
- private:
-  static tl::unexpected<Error> refuse() {
-    return fail(ErrorCode::kUnsupported, "this store is for reading");
-  }
-  std::string name_ = "memory";
-  std::map<std::string, Bytes> objects_;
-};
 
 /// Makes the leaf table name the pages that are there, where the header can be read.
 void put_leaf_hashes_right(Bytes& layer) {
@@ -99,11 +55,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Digest id = sha256(ByteView(layer).first(header_size));
   if (placement.size() >= 56) std::ranges::copy(id.bytes, placement.begin() + 24);
   const Digest placement_id = sha256(placement);
-  auto store = std::make_shared<ReadStore>();
-  store->put(layer_key(id), std::move(layer));
-  store->put(placement_key(id, placement_id), std::move(placement));
-  const std::string pointer = encode_pointer(placement_id);
-  store->put(current_placement_key(id), Bytes(pointer.begin(), pointer.end()));
+  auto store = std::make_shared<test::MemoryStore>();
+  (void)store->replace(layer_key(id), layer, kNoDeadline);
+  (void)store->replace(placement_key(id, placement_id), placement, kNoDeadline);
+  (void)store->replace(current_placement_key(id), as_bytes(encode_pointer(placement_id)),
+                       kNoDeadline);
   const auto map = LayerMap::open(store, id, "/tmp", kNoDeadline);
   if (map) read_everything(**map);
   return 0;
