@@ -95,13 +95,8 @@ Status Daemon::mount() {
 
 void Daemon::start_mounter() {
   if (geteuid() != 0) return;
-  auto root = open_file(mountpoint_, O_PATH | O_DIRECTORY);
-  if (!root) {
-    log_(LogLevel::kWarning, "", "no kernel mounts: " + root.error().to_string());
-    return;
-  }
   auto mounter =
-      Mounter::start(root->get(), {options_.run_directory, options_.mount_with_loop_devices});
+      Mounter::start({mountpoint_, options_.run_directory, options_.mount_with_loop_devices});
   if (mounter) {
     mounter_ = std::move(*mounter);
   } else {
@@ -171,11 +166,15 @@ bool Daemon::should_end() {
   }
   if (options_.linger_s < 0) return false;
   const auto now = MonotonicClock::now();
-  // A connection may be about to attach; a view without an attach is still read by somebody.
-  if (server_->connection_count() > 0 || api_->attachment_count() > 0 || nodes_.view_count() > 0) {
-    last_used_ = now;
-  }
-  return now - last_used_ >= std::chrono::seconds(options_.linger_s);
+  // A connection may be about to attach.
+  if (server_->connection_count() > 0 || api_->attachment_count() > 0) last_used_ = now;
+  if (now - last_used_ < std::chrono::seconds(options_.linger_s)) return false;
+  // Layers that were detached may still be mounted or open somewhere: the kernel knows.
+  const auto unmounted = mount_point_->unmount_if_unused();
+  if (unmounted && *unmounted) return true;
+  if (!unmounted) log_(LogLevel::kWarning, "unmount", unmounted.error().to_string());
+  last_used_ = now;
+  return false;
 }
 
 void Daemon::run(const std::function<void()>& ready) {

@@ -152,6 +152,20 @@ void AttachService::detach(std::shared_ptr<Attachment> attachment) {
   background_->submit([this, attachment = std::move(attachment)] { detach_now(*attachment); });
 }
 
+// What the kernel holds only because it might be needed again goes now; what is in use goes with
+// its last user. Children first: an entry that is in use leaves its own children alone.
+Status AttachService::invalidate(const LayerView& view, const NodeTable::Detached& detached) {
+  const uint64_t directory = view.first_node_id + LayerView::kDirectory;
+  VARVE_TRY(session_.invalidate_entry(directory, kImageName));
+  VARVE_TRY(session_.invalidate_entry(directory, kTreeName));
+  VARVE_TRY(session_.invalidate_entry(detached.domain_node, view.layer->id().hex()));
+  VARVE_TRY(session_.invalidate_directory(detached.domain_node));
+  if (detached.domain_is_empty) {
+    VARVE_TRY(session_.invalidate_entry(fuse::kRootNodeId, view.domain));
+  }
+  return session_.invalidate_directory(fuse::kRootNodeId);
+}
+
 void AttachService::detach_now(Attachment& attachment) {
   attachment.mounts.clear();
   for (const std::string& key : attachment.mount_keys) {
@@ -167,13 +181,7 @@ void AttachService::detach_now(Attachment& attachment) {
   for (const auto& view : attachment.views) {
     const NodeTable::Detached detached = nodes_.detach(view);
     if (!detached.was_last) continue;
-    // What the kernel holds only because it might be needed again goes now; what is in use stays.
-    Status invalidated = session_.invalidate_entry(detached.domain_node, view->layer->id().hex());
-    if (invalidated) invalidated = session_.invalidate_directory(detached.domain_node);
-    if (invalidated && detached.domain_is_empty) {
-      invalidated = session_.invalidate_entry(fuse::kRootNodeId, view->domain);
-    }
-    if (invalidated) invalidated = session_.invalidate_directory(fuse::kRootNodeId);
+    Status invalidated = invalidate(*view, detached);
     if (!invalidated) log_(LogLevel::kWarning, "invalidate", invalidated.error().to_string());
   }
   attachment.views.clear();

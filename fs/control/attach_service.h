@@ -81,6 +81,7 @@ class AttachService {
                                                   const std::string& domain, const Digest& id,
                                                   Deadline deadline);
   Status make_mounts(Attachment& attachment);
+  Status invalidate(const LayerView& view, const NodeTable::Detached& detached);
   void detach_now(Attachment& attachment);
 
   const AttachServiceOptions options_;

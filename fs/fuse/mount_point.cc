@@ -155,6 +155,18 @@ Status MountPoint::unmount() {
   return {};
 }
 
+Result<bool> MountPoint::unmount_if_unused() {
+  if (by_helper_) {
+    VARVE_ASSIGN(const int status, run_fusermount({"fusermount3", "-u", "-q", "--", path_}, -1));
+    is_mounted_ = status != 0;
+  } else if (umount2(path_.c_str(), UMOUNT_NOFOLLOW) == 0) {
+    is_mounted_ = false;
+  } else if (errno != EBUSY) {
+    return fail_errno("unmounting '" + path_ + "'");
+  }
+  return !is_mounted_;
+}
+
 Result<MountedAt> find_mount(const std::string& path) {
   VARVE_ASSIGN(const Bytes text, read_file("/proc/self/mountinfo", kMountinfoBytesMax));
   std::istringstream lines{std::string(as_text(text))};

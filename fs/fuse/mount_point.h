@@ -25,6 +25,8 @@ class MountPoint {
 
   /// Sets the read-ahead of the mount's backing device. Without root it stays the kernel's.
   Status set_readahead_kb(int readahead_kb) const;
+  /// Unmounts unless something of it is open or mounted; false when it is.
+  Result<bool> unmount_if_unused();
   /// Detaches the mount from the tree at once, in use or not. Idempotent.
   Status unmount();
 

@@ -21,18 +21,16 @@ namespace {
 
 class Helper {
  public:
-  Helper(int mount_root_fd, const MounterOptions& options)
-      : mount_root_fd_(mount_root_fd), options_(options) {}
+  explicit Helper(const MounterOptions& options) : options_(options) {}
 
   Status set_up();
-  Result<UniqueFd> mount(const std::string& key);
+  Result<UniqueFd> mount(int mount_root_fd, const std::string& key);
   Status drop(const std::string& key);
 
  private:
   Result<UniqueFd> make_mount(int layer_fd);
   Result<UniqueFd> make_loop_mount(int layer_fd);
 
-  const int mount_root_fd_;
   const MounterOptions options_;
   UniqueFd dev_fd_;
   std::map<std::string, std::string> mounts_;  // Key to path.
@@ -78,12 +76,12 @@ Result<UniqueFd> Helper::make_loop_mount(int layer_fd) {
   return make_erofs_mount(device.name, false);
 }
 
-Result<UniqueFd> Helper::mount(const std::string& key) {
+Result<UniqueFd> Helper::mount(int mount_root_fd, const std::string& key) {
   if (const auto found = mounts_.find(key); found != mounts_.end()) {
     return clone_mount(found->second);
   }
   VARVE_ASSIGN(const UniqueFd layer,
-               open_file_at(mount_root_fd_, key, O_PATH | O_DIRECTORY | O_NOFOLLOW));
+               open_file_at(mount_root_fd, key, O_PATH | O_DIRECTORY | O_NOFOLLOW));
   auto mounted = make_mount(layer.get());
   if (chdir("/")) return fail_errno("leaving the layer's directory");
   if (!mounted) return mounted;
@@ -108,15 +106,10 @@ Status Helper::drop(const std::string& key) {
   return {};
 }
 
-// Only what the helper needs stays open: above all not /dev/fuse.
-void close_other_descriptors(int socket, int mount_root_fd) {
-  const int first = std::min(socket, mount_root_fd);
-  const int second = std::max(socket, mount_root_fd);
-  if (first > 3) close_range(3, static_cast<unsigned>(first) - 1, 0);
-  if (second > first + 1) {
-    close_range(static_cast<unsigned>(first) + 1, static_cast<unsigned>(second) - 1, 0);
-  }
-  close_range(static_cast<unsigned>(second) + 1, ~0U, 0);
+// Only the socket stays open: above all not /dev/fuse.
+void close_other_descriptors(int socket) {
+  if (socket > 3) close_range(3, static_cast<unsigned>(socket) - 1, 0);
+  close_range(static_cast<unsigned>(socket) + 1, ~0U, 0);
 }
 
 Message answer_to(Helper& helper, const Message& request) {
@@ -125,7 +118,7 @@ Message answer_to(Helper& helper, const Message& request) {
   answer.operation = request.operation;
   Status status;
   if (request.operation == kMount) {
-    auto fd = helper.mount(request.text);
+    auto fd = helper.mount(request.fd.get(), request.text);
     if (fd) {
       answer.fd = std::move(*fd);
     } else {
@@ -143,12 +136,12 @@ Message answer_to(Helper& helper, const Message& request) {
 
 }  // namespace
 
-int run_helper(int socket, int mount_root_fd, const MounterOptions& options) {
+int run_helper(int socket, const MounterOptions& options) {
   prctl(PR_SET_NAME, "varvefs-mounter");
   // The daemon's terminal and service manager talk to the daemon; its end ends the helper.
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) signal(number, SIG_IGN);
-  close_other_descriptors(socket, mount_root_fd);
-  Helper helper(mount_root_fd, options);
+  close_other_descriptors(socket);
+  Helper helper(options);
   Status set_up = helper.set_up();
   Message ready;
   if (!set_up) {

@@ -19,7 +19,7 @@ struct Message {
   char operation = 0;
   ErrorCode error = ErrorCode::kInternal;  ///< Answers with a text only.
   std::string text;
-  UniqueFd fd;  ///< Answers to kMount only.
+  UniqueFd fd;  ///< kMount: the root of the FUSE mount (O_PATH), and the new mount back.
 };
 
 Status send_message(int socket, const Message& message);

@@ -1,5 +1,6 @@
 #include "fs/mounter/mounter.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -9,6 +10,7 @@
 
 #include <cerrno>
 
+#include "base/file_io.h"
 #include "fs/mounter/helper.h"
 #include "fs/mounter/message.h"
 
@@ -20,7 +22,7 @@ constexpr timeval kAnswerTimeout{10, 0};
 
 }  // namespace
 
-Result<std::unique_ptr<Mounter>> Mounter::start(int mount_root_fd, const MounterOptions& options) {
+Result<std::unique_ptr<Mounter>> Mounter::start(const MounterOptions& options) {
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets))
     return fail_errno("socketpair");
@@ -37,10 +39,10 @@ Result<std::unique_ptr<Mounter>> Mounter::start(int mount_root_fd, const Mounter
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(0);
     ours.reset();
-    _exit(mounter::run_helper(theirs.get(), mount_root_fd, options));
+    _exit(mounter::run_helper(theirs.get(), options));
   }
   theirs.reset();
-  std::unique_ptr<Mounter> mounter(new Mounter(std::move(ours), helper));
+  std::unique_ptr<Mounter> mounter(new Mounter(options.mountpoint, std::move(ours), helper));
   // The helper reports once whether it could set itself up.
   VARVE_ASSIGN(const mounter::Message ready, mounter::receive_message(mounter->socket_.get()));
   if (!ready.text.empty()) return fail(ready.error, ready.text);
@@ -55,23 +57,26 @@ Mounter::~Mounter() {
 }
 
 Result<UniqueFd> Mounter::mount(const std::string& key) {
-  auto fd = request(mounter::kMount, key);
+  // Opened for the request only: a helper that kept it would keep the mount busy.
+  VARVE_ASSIGN(UniqueFd root, open_file(mountpoint_, O_PATH | O_DIRECTORY));
+  auto fd = request(mounter::kMount, key, std::move(root));
   if (!fd) return fail(std::move(fd).error(), "mounting the image of '" + key + "'");
   return fd;
 }
 
 Status Mounter::drop(const std::string& key) {
-  auto dropped = request(mounter::kDrop, key);
+  auto dropped = request(mounter::kDrop, key, {});
   if (!dropped) return fail(std::move(dropped).error(), "unmounting the image of '" + key + "'");
   return {};
 }
 
-Result<UniqueFd> Mounter::request(char operation, const std::string& key) {
+Result<UniqueFd> Mounter::request(char operation, const std::string& key, UniqueFd fd) {
   std::lock_guard lock(mutex_);
   mounter::Message message;
   message.sequence = next_sequence_++;
   message.operation = operation;
   message.text = key;
+  message.fd = std::move(fd);
   VARVE_TRY(mounter::send_message(socket_.get(), message));
   for (;;) {
     VARVE_ASSIGN(mounter::Message answer, mounter::receive_message(socket_.get()));

@@ -13,6 +13,7 @@
 namespace varve::fs {
 
 struct MounterOptions {
+  std::string mountpoint;  ///< Of the FUSE filesystem.
   /// An existing directory; the helper's private root is mounted over it in its own namespace.
   std::string scratch_directory;
   /// Makes loop devices even where the kernel mounts files: for tests.
@@ -30,9 +31,7 @@ struct MounterOptions {
 class Mounter {
  public:
   /// Starts the helper. While the process has one thread: it is forked, not executed.
-  ///
-  /// @param mount_root_fd  O_PATH descriptor of the FUSE mount's root; borrowed.
-  static Result<std::unique_ptr<Mounter>> start(int mount_root_fd, const MounterOptions& options);
+  static Result<std::unique_ptr<Mounter>> start(const MounterOptions& options);
   /// Ends the helper; mounts that others cloned stay.
   ~Mounter();
   Mounter(const Mounter&) = delete;
@@ -47,10 +46,12 @@ class Mounter {
   Status drop(const std::string& key);
 
  private:
-  Mounter(UniqueFd socket, pid_t helper) : socket_(std::move(socket)), helper_(helper) {}
+  Mounter(std::string mountpoint, UniqueFd socket, pid_t helper)
+      : mountpoint_(std::move(mountpoint)), socket_(std::move(socket)), helper_(helper) {}
 
-  Result<UniqueFd> request(char operation, const std::string& key);
+  Result<UniqueFd> request(char operation, const std::string& key, UniqueFd fd);
 
+  const std::string mountpoint_;
   std::mutex mutex_;
   UniqueFd socket_;
   pid_t helper_;

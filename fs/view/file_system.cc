@@ -19,8 +19,6 @@ using tl::unexpected;
 
 namespace {
 
-constexpr std::string_view kImageName = "image.erofs";
-constexpr std::string_view kTreeName = "tree";
 constexpr uint32_t kBlockBytes = 4096;
 
 template <class T>

@@ -4,10 +4,15 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "fs/layer/attached_layer.h"
 
 namespace varve::fs {
+
+/// The names in a layer's directory.
+inline constexpr std::string_view kImageName = "image.erofs";
+inline constexpr std::string_view kTreeName = "tree";
 
 /// A layer as one trust domain sees it: a range of node ids. Thread-safe.
 struct LayerView {

@@ -1,0 +1,177 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+
+#include <filesystem>
+#include <set>
+
+#include "base/file_io.h"
+#include "tests/kernel/fs/fs_test.h"
+
+namespace varve::test {
+namespace {
+
+class FsViewsTest : public FsTest {
+ protected:
+  void SetUp() override { varvefs_.start(); }
+
+  const std::string& source_ = shared_.source;
+  const TestLayer& layer_ = shared_.layer;
+};
+
+TEST_P(FsViewsTest, TheTreeViewEqualsTheSource) {
+  ControlClient client = varvefs_.connect();
+  const auto answer = varvefs_.attach(client, "app:v1");
+  EXPECT_EQ(compare_trees(source_, VarvefsProcess::tree_of(answer)), std::vector<std::string>());
+}
+
+TEST_P(FsViewsTest, TheKernelMountEqualsTheSource) {
+  ControlClient client = varvefs_.connect();
+  const auto answer = varvefs_.attach(client, "app:v1", "default", true);
+  ASSERT_EQ(answer.fds.size(), 1u);
+  const std::string mounted = "/proc/self/fd/" + std::to_string(answer.fds[0].get());
+  EXPECT_EQ(compare_trees(source_, mounted + "/."), std::vector<std::string>());
+}
+
+TEST_P(FsViewsTest, TheImageFileHoldsTheImageByteForByte) {
+  ControlClient client = varvefs_.connect();
+  const auto answer = varvefs_.attach(client, "app:v1");
+  const auto image = read_file(VarvefsProcess::image_of(answer), 1 << 30);
+  ASSERT_TRUE(image) << image.error().to_string();
+  EXPECT_TRUE(*image == layer_.image);
+}
+
+TEST_P(FsViewsTest, RandomRangesEqualTheImage) {
+  ControlClient client = varvefs_.connect();
+  const auto answer = varvefs_.attach(client, "app:v1");
+  const UniqueFd fd = open_file(VarvefsProcess::image_of(answer), O_RDONLY | O_DIRECT).value();
+  uint64_t state = 7;
+  Bytes buffer(1 << 20);
+  for (int i = 0; i < 300; ++i) {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    const uint64_t offset = (state >> 20) % layer_.image.size();
+    const uint64_t size =
+        std::min<uint64_t>(1 + (state >> 40) % buffer.size(), layer_.image.size() - offset);
+    must(pread_exact(fd.get(), offset, {buffer.data(), size}));
+    ASSERT_TRUE(std::equal(buffer.begin(), buffer.begin() + static_cast<ptrdiff_t>(size),
+                           layer_.image.begin() + static_cast<ptrdiff_t>(offset)))
+        << "at " << offset << ", " << size << " bytes";
+  }
+}
+
+TEST_P(FsViewsTest, AMissingXattrIsEnodataAndNothingElse) {
+  ControlClient client = varvefs_.connect();
+  const auto answer = varvefs_.attach(client, "app:v1");
+  const std::string tree = VarvefsProcess::tree_of(answer);
+  char value[64];
+  for (const std::string& path :
+       {tree, tree + "/odd/empty", tree + "/large/text", VarvefsProcess::image_of(answer)}) {
+    EXPECT_EQ(getxattr(path.c_str(), "user.absent", value, sizeof(value)), -1);
+    EXPECT_EQ(errno, ENODATA) << path;
+    EXPECT_EQ(getxattr(path.c_str(), "trusted.overlay.opaque", value, sizeof(value)), -1);
+    EXPECT_EQ(errno, ENODATA) << path;
+  }
+  EXPECT_EQ(getxattr((tree + "/odd/empty").c_str(), "user.note", value, 2), -1);
+  EXPECT_EQ(errno, ERANGE);
+}
+
+TEST_P(FsViewsTest, EveryNameOfAHugeDirectoryComesOnce) {
+  ControlClient client = varvefs_.connect();
+  const auto answer = varvefs_.attach(client, "app:v1");
+  // The second pass is answered from the kernel's cache of the listing.
+  for (int pass = 0; pass < 2; ++pass) {
+    std::set<std::string> names;
+    size_t count = 0;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(VarvefsProcess::tree_of(answer) + "/wide")) {
+      names.insert(entry.path().filename());
+      ++count;
+    }
+    EXPECT_EQ(count, 3000u);
+    EXPECT_EQ(names.size(), 3000u);
+  }
+}
+
+TEST_P(FsViewsTest, UnknownDomainsAndLayersAreAbsentAndAppearWhenTheyAreAttached) {
+  const std::string directory = varvefs_.mountpoint() + "/default";
+  const std::string path = directory + "/" + layer_.id.hex();
+  EXPECT_NE(access(directory.c_str(), F_OK), 0);
+  EXPECT_EQ(errno, ENOENT);
+  EXPECT_TRUE(std::filesystem::is_empty(varvefs_.mountpoint()));
+  ControlClient client = varvefs_.connect();
+  varvefs_.attach(client, "app:v1");
+  EXPECT_EQ(access(path.c_str(), F_OK), 0);
+  EXPECT_NE(access((directory + "/" + std::string(64, '0')).c_str(), F_OK), 0);
+  EXPECT_EQ(errno, ENOENT);
+  EXPECT_NE(access((directory + "/not-an-id").c_str(), F_OK), 0);
+  std::set<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(varvefs_.mountpoint())) {
+    names.insert(entry.path().filename());
+  }
+  EXPECT_EQ(names, std::set<std::string>{"default"});
+}
+
+TEST_P(FsViewsTest, NothingCanBeWritten) {
+  ControlClient client = varvefs_.connect();
+  const auto answer = varvefs_.attach(client, "app:v1");
+  const std::string tree = VarvefsProcess::tree_of(answer);
+  EXPECT_LT(open((tree + "/new").c_str(), O_CREAT | O_WRONLY, 0644), 0);
+  EXPECT_EQ(errno, EROFS);
+  EXPECT_NE(unlink((tree + "/odd/empty").c_str()), 0);
+  EXPECT_EQ(errno, EROFS);
+  EXPECT_LT(open(VarvefsProcess::image_of(answer).c_str(), O_RDWR), 0);
+}
+
+TEST_P(FsViewsTest, StatfsAnswersForEveryPlace) {
+  ControlClient client = varvefs_.connect();
+  const auto answer = varvefs_.attach(client, "app:v1");
+  for (const std::string& path : {varvefs_.mountpoint(), VarvefsProcess::tree_of(answer)}) {
+    EXPECT_GE(std::filesystem::space(path).capacity, 0u) << path;
+  }
+  EXPECT_EQ(std::filesystem::space(VarvefsProcess::tree_of(answer)).capacity, layer_.image.size());
+}
+
+TEST_P(FsViewsTest, TwoDomainsShareNoNodes) {
+  ControlClient client = varvefs_.connect();
+  const auto first = varvefs_.attach(client, "app:v1", "one");
+  const auto second = varvefs_.attach(client, "app:v1", "two");
+  std::set<ino_t> inodes;
+  size_t count = 0;
+  for (const auto* answer : {&first, &second}) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(
+             VarvefsProcess::tree_of(*answer) + "/small")) {
+      struct stat st;
+      ASSERT_EQ(lstat(entry.path().c_str(), &st), 0);
+      inodes.insert(st.st_ino);
+      ++count;
+    }
+    struct stat st;
+    ASSERT_EQ(stat(VarvefsProcess::image_of(*answer).c_str(), &st), 0);
+    inodes.insert(st.st_ino);
+    ++count;
+  }
+  EXPECT_EQ(inodes.size(), count);
+}
+
+TEST_P(FsViewsTest, NodeIdsAreTheSameAfterADetachAndANewAttach) {
+  std::vector<ino_t> inodes;
+  for (int i = 0; i < 2; ++i) {
+    ControlClient client = varvefs_.connect();
+    const auto answer = varvefs_.attach(client, "app:v1");
+    struct stat st;
+    ASSERT_EQ(lstat((VarvefsProcess::tree_of(answer) + "/large/text").c_str(), &st), 0);
+    inodes.push_back(st.st_ino);
+  }
+  EXPECT_EQ(inodes[0], inodes[1]);
+}
+
+VARVE_FS_TEST_SUITE(FsViewsTest);
+
+}  // namespace
+}  // namespace varve::test
+
+int main(int argc, char** argv) {
+  varve::test::skip_without_fuse();
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
