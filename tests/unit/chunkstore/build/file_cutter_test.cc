@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
+#include "base/hash.h"
 #include "chunkstore/build/fast_cdc.h"
 #include "tests/unit/chunkstore/build/test_entries.h"
 
@@ -49,6 +51,31 @@ TEST(FastCdcTest, KeepsChunkSizesInTheirBounds) {
   // Normalised chunking keeps the average near the normal size.
   EXPECT_GT(count, content.size() / (fast_cdc::kChunkBytesNormal * 2));
   EXPECT_LT(count, content.size() / (fast_cdc::kChunkBytesNormal / 2));
+}
+
+/// The definition, byte by byte: what a second implementation would do.
+size_t defined_chunk_size(ByteView data) {
+  uint64_t fingerprint = 0;
+  const size_t end = std::min(data.size(), fast_cdc::kChunkBytesMax);
+  for (size_t i = fast_cdc::kChunkBytesMin; i < end; ++i) {
+    const std::string text = std::string(fast_cdc::kGearSeed) + static_cast<char>(data[i]);
+    static std::map<uint8_t, uint64_t> gear;
+    if (!gear.contains(data[i]))
+      gear[data[i]] = load_le<uint64_t>(sha256(as_bytes(text)).bytes.data());
+    fingerprint = (fingerprint << 1) + gear[data[i]];
+    const unsigned bits = i < fast_cdc::kChunkBytesNormal ? fast_cdc::kBitsBeforeNormal
+                                                          : fast_cdc::kBitsAfterNormal;
+    if (fingerprint >> (64 - bits) == 0) return i + 1;
+  }
+  return end;
+}
+
+TEST(FastCdcTest, FollowsItsDefinition) {
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const std::string content = noise(100'000 + seed * 20'011, seed);
+    EXPECT_EQ(fast_cdc::first_chunk_size(as_bytes(content)),
+              defined_chunk_size(as_bytes(content)));
+  }
 }
 
 TEST(FastCdcTest, CutsZerosAtTheLargestSize) {
