@@ -13,7 +13,7 @@
 namespace varve::chunkstore {
 namespace {
 
-// Groups of small files (varve-layer(5)): they end after a file whose hash ends in kGroupEndMask's
+// Groups of small files (varve-erofs(5)): they end after a file whose hash ends in kGroupEndMask's
 // zeros once they hold kGroupBytesMin, and before they would pass kGroupBytesMax.
 constexpr size_t kGroupBytesMin = 16 << 10;
 constexpr size_t kGroupBytesMax = 64 << 10;

@@ -44,7 +44,7 @@ struct DataPlan {
 /// All of a small file; kInvalidArgument when it has another length than `size`.
 Result<Bytes> read_small_content(ContentStream& content, uint64_t size);
 
-/// Puts the bytes of files into a sink and says where they lie (varve-layer(5), "Order of data"):
+/// Puts the bytes of files into a sink and says where they lie (varve-erofs(5), "Data region"):
 /// small files first, grouped, then large ones, each cut on its own, both in bytewise order of
 /// their paths; files with the same bytes share blocks. Loop-local.
 class DataWriter {

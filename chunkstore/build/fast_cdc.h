@@ -7,7 +7,7 @@
 
 /// Content-defined chunking: FastCDC with normalised chunking.
 /// Source: Xia et al., "FastCDC: a Fast and Efficient Content-Defined Chunking Approach for Data
-/// Deduplication", USENIX ATC 2016. varve-layer(5) defines the parameters used here.
+/// Deduplication", USENIX ATC 2016. varve-erofs(5) defines the parameters used here.
 namespace varve::chunkstore::fast_cdc {
 
 inline constexpr size_t kChunkBytesMin = 32 << 10;

@@ -35,6 +35,7 @@ class LayerBuilder::State {
     }
     VARVE_ASSIGN(Node node, node_of_entry(entry));
     if (entry.type == EntryType::kRegular && entry.size > 0) return add_file(entry, node);
+    if (entry.stream != nullptr) VARVE_TRY(read_small_content(*entry.stream, 0));
     return ignore_sequence(resolver_.add_node(entry.path, node));
   }
 

@@ -69,7 +69,7 @@ struct BuiltLayer {
   LayerCounts counts;
 };
 
-/// Makes a layer from entries that come in any order (varve-layer(5), "Making a layer"): the same
+/// Makes a layer from entries that come in any order (varve-erofs(5), "Making a layer"): the same
 /// tree gives the same layer, whatever the order of entries and the kind of source.
 ///
 /// Large files from streams are cut and submitted as they arrive; small ones and all metadata are

@@ -31,7 +31,7 @@ struct PlacedInode {
   uint64_t end() const { return position + inode_bytes() + xattr_body.size() + tail.size(); }
 };
 
-/// Gives each inode of a tree its place (varve-layer(5), "Metadata region"): inodes in
+/// Gives each inode of a tree its place (varve-erofs(5), "Metadata region"): inodes in
 /// breadth-first order from nid 36 on, behind them the whole blocks of directories and the symlink
 /// targets that do not fit behind their inodes. Runs twice: sizes do not depend on addresses, so
 /// the first run finds the nids and the region's size, the second has everything.

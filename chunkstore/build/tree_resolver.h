@@ -16,7 +16,7 @@
 
 namespace varve::chunkstore {
 
-/// Turns entries that come in any order into a tree (varve-layer(5), "Making a layer"):
+/// Turns entries that come in any order into a tree (varve-erofs(5), "Making a layer"):
 ///   - of several entries for one path the last to arrive counts; a directory keeps its children;
 ///   - a hard link names the inode that its target had when the link arrived or, if it had none
 ///     yet, the first one afterwards; chains are followed;

@@ -5,7 +5,7 @@
 #include <string_view>
 
 /// On-disk structures of EROFS, uncompressed part. All fields are little-endian.
-/// Source: Linux fs/erofs/erofs_fs.h and Documentation/filesystems/erofs.rst; varve-layer(5) says
+/// Source: Linux fs/erofs/erofs_fs.h and Documentation/filesystems/erofs.rst; varve-erofs(5) says
 /// which of them Varve's own images use.
 namespace varve::chunkstore::erofs {
 

@@ -251,6 +251,17 @@ TEST(LayerBuilderTest, RefusesContentOfAnotherLength) {
   }
 }
 
+TEST(LayerBuilderTest, RefusesContentWhereNoneWasPromised) {
+  MemorySink sink;
+  LayerBuilder builder({}, sink);
+  Entry entry = file("f", "").entry;
+  StringStream stream("surprise");
+  entry.stream = &stream;
+  const Status status = builder.add(entry);
+  ASSERT_FALSE(status.has_value());
+  EXPECT_NE(status.error().to_string().find("'f'"), std::string::npos);
+}
+
 TEST(LayerBuilderTest, ReportsWhatTheSinkReportsAndStops) {
   for (const Contents contents : {Contents::kStreamed, Contents::kDeferred}) {
     for (size_t at = 1; at < 40; at += 3) {
