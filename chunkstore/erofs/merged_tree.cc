@@ -16,7 +16,9 @@ constexpr uint8_t kDirectoryType = static_cast<uint8_t>(FileType::kDirectory);
 constexpr uint8_t kCharDeviceType = static_cast<uint8_t>(FileType::kCharDevice);
 constexpr size_t kBatchEntryCount = 256;
 
-bool is_dot_name(std::string_view name) { return name == "." || name == ".."; }
+bool is_dot_name(std::string_view name) {
+  return name == "." || name == "..";
+}
 
 /// The entries of one directory of one layer, fetched a batch at a time.
 class DirectoryCursor {
@@ -57,7 +59,9 @@ class DirectoryCursor {
 
 }  // namespace
 
-bool MergedNode::is_directory() const { return type == kDirectoryType; }
+bool MergedNode::is_directory() const {
+  return type == kDirectoryType;
+}
 
 MergedTree::MergedTree(std::vector<const Reader*> layers) : layers_(std::move(layers)) {
   VARVE_CHECK(!layers_.empty());
@@ -134,7 +138,8 @@ Status MergedTree::read_directory(
     found.clear();
     for (DirectoryCursor& cursor : cursors) {
       VARVE_ASSIGN(const Dirent* const dirent, cursor.peek());
-      if (dirent != nullptr && dirent->name == name) found.push_back({cursor.layer(), cursor.take()});
+      if (dirent != nullptr && dirent->name == name)
+        found.push_back({cursor.layer(), cursor.take()});
     }
     VARVE_ASSIGN(auto node, merge(found));
     if (node) VARVE_TRY(visit(name, std::move(*node)));

@@ -31,11 +31,11 @@ struct MergedNode {
   Part identity() const { return parts.front(); }
 };
 
-/// Several layers as OverlayFS would show them: whiteouts (character device 0:0) hide what is below,
-/// opaque directories (`trusted.overlay.opaque` = "y") are not merged with what is below, neither
-/// is seen. A tree of one layer is the same without the marks. Reads as it goes, keeps nothing.
-/// Immutable after construction, thread-safe as Reader is.
-/// Source: Linux Documentation/filesystems/overlayfs.rst.
+/// Several layers as OverlayFS would show them: whiteouts (character device 0:0) hide what is
+/// below, opaque directories (`trusted.overlay.opaque` = "y") are not merged with what is below,
+/// neither is seen. A tree of one layer is the same without the marks. Reads as it goes, keeps
+/// nothing. Immutable after construction, thread-safe as Reader is. Source: Linux
+/// Documentation/filesystems/overlayfs.rst.
 class MergedTree {
  public:
   /// @param layers  Lowest first, at least one; they must outlive the tree.
@@ -44,9 +44,9 @@ class MergedTree {
   Result<MergedNode> root() const;
   /// Calls `visit` for every visible entry of `directory`, without `.` and `..`, in bytewise order;
   /// an error that it returns ends the listing.
-  Status read_directory(const MergedNode& directory,
-                        const std::function<Status(const std::string& name, MergedNode child)>&
-                            visit) const;
+  Status read_directory(
+      const MergedNode& directory,
+      const std::function<Status(const std::string& name, MergedNode child)>& visit) const;
   /// Nothing when `name` is not visible in `directory`.
   Result<std::optional<MergedNode>> lookup(const MergedNode& directory,
                                            std::string_view name) const;

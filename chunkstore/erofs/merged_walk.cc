@@ -34,10 +34,11 @@ Status walk_tree(const MergedTree& tree, const MergedNode& start, const std::str
       return fail(ErrorCode::kCorruption, quoted(path) + " is nested too deeply, or in itself");
     }
     Level level{path.size(), {}, 0};
-    auto status = tree.read_directory(
-        directory, [&](const std::string& name, MergedNode child) -> Status {
+    auto status =
+        tree.read_directory(directory, [&](const std::string& name, MergedNode child) -> Status {
           if (entries_left == 0) {
-            return fail(ErrorCode::kCorruption, "the tree has more entries than the image can hold");
+            return fail(ErrorCode::kCorruption,
+                        "the tree has more entries than the image can hold");
           }
           --entries_left;
           level.children.emplace_back(name, std::move(child));

@@ -15,8 +15,9 @@ struct WalkStep {
   size_t depth = 0;  ///< Below where the walk began.
 };
 
-/// Calls `visit` for `start` (whose path is `start_path`) and everything below it: a directory before
-/// what it holds, the entries of a directory in bytewise order. An error of `visit` ends the walk.
+/// Calls `visit` for `start` (whose path is `start_path`) and everything below it: a directory
+/// before what it holds, the entries of a directory in bytewise order. An error of `visit` ends the
+/// walk.
 ///
 /// A tree that is deeper, or has more entries, than its images could hold if every directory
 /// had one parent is kCorruption, so a cycle ends. Memory: the names of the directories on the way.

@@ -93,7 +93,8 @@ Status run_build(const BuildOptions& options, const ToolIo& io) {
     Progress progress(io, "packing");
     VARVE_TRY(build_layers(plan, base, *session, progress));
   }
-  base.parts.config = merge_configs(merge_configs(std::move(base.parts.config), plan.config), asked);
+  base.parts.config =
+      merge_configs(merge_configs(std::move(base.parts.config), plan.config), asked);
   VARVE_ASSIGN(const PublishedImage image, session->publish(std::move(base.parts), tag));
   return print_published(io, options.is_json, image, session->new_layers(),
                          session->packs().stats());

@@ -163,11 +163,11 @@ Status print_published(const ToolIo& io, bool is_json, const PublishedImage& ima
     return finish_output(io);
   }
   for (const NewLayer& layer : new_layers) {
-    print_line(io, fmt::format("layer  {}  {} names, image {}, stored {}{}",
-                               layer.published.id.hex(), layer.counts.names,
-                               human_bytes(layer.image_bytes),
-                               human_bytes(layer.published.stored_bytes),
-                               layer.published.is_new ? "" : " (was there)"));
+    print_line(io,
+               fmt::format("layer  {}  {} names, image {}, stored {}{}", layer.published.id.hex(),
+                           layer.counts.names, human_bytes(layer.image_bytes),
+                           human_bytes(layer.published.stored_bytes),
+                           layer.published.is_new ? "" : " (was there)"));
   }
   print_line(io, fmt::format("image  {}  {} layers", image.id.hex(), image.layers.size()));
   if (image.tag) print_line(io, "tag    " + image.tag->to_string());

@@ -44,15 +44,15 @@ Status set_env(std::vector<std::string>& env, const std::string& assignment);
 /// Nothing for "". Errors: as parse_ref.
 Result<std::optional<chunkstore::RefName>> parse_tag(const std::string& tag);
 
-/// `layers` (lowest first) without those below the topmost one whose root is opaque: overlayfs merges
-/// the roots of layers whatever their marks, so what is hidden must not be mounted.
+/// `layers` (lowest first) without those below the topmost one whose root is opaque: overlayfs
+/// merges the roots of layers whatever their marks, so what is hidden must not be mounted.
 Result<std::vector<Digest>> visible_layers(const std::shared_ptr<chunkstore::Store>& store,
                                            std::vector<Digest> layers);
 
 /// Publishes the image of `parts` and points `tag`, if there is one, at it.
 Result<Digest> publish_parts(chunkstore::Store& store, chunkstore::Lease& lease,
-                                         const ImageParts& parts,
-                                         const std::optional<chunkstore::RefName>& tag);
+                             const ImageParts& parts,
+                             const std::optional<chunkstore::RefName>& tag);
 
 /// An image that a command published. Value type.
 struct PublishedImage {
@@ -72,7 +72,8 @@ Status print_published(const ToolIo& io, bool is_json, const PublishedImage& ima
                        const std::vector<NewLayer>& new_layers,
                        const std::optional<chunkstore::PackBuilderStats>& stats);
 
-/// Builds layers into a store. What it builds becomes visible in publish(), all or nothing. Loop-local.
+/// Builds layers into a store. What it builds becomes visible in publish(), all or nothing.
+/// Loop-local.
 class BuildSession {
  public:
   static Result<std::unique_ptr<BuildSession>> open(std::shared_ptr<chunkstore::Store> store,

@@ -84,7 +84,8 @@ void add_build(CLI::App& app, CommandLine& line) {
   command.add_option("--reference", options.reference,
                      "Image to take where an archive holds several");
   add_pack(command, options.pack);
-  command.callback([&line] { line.run = [&](const ToolIo& io) { return run_build(line.build, io); }; });
+  command.callback(
+      [&line] { line.run = [&](const ToolIo& io) { return run_build(line.build, io); }; });
 }
 
 void add_diff(CLI::App& app, CommandLine& line) {
@@ -97,7 +98,8 @@ void add_diff(CLI::App& app, CommandLine& line) {
   command.add_option("--tag", options.tag, "Name the image name[:tag]");
   add_common(command, options);
   add_pack(command, options.pack);
-  command.callback([&line] { line.run = [&](const ToolIo& io) { return run_diff(line.diff, io); }; });
+  command.callback(
+      [&line] { line.run = [&](const ToolIo& io) { return run_diff(line.diff, io); }; });
 }
 
 void add_compose(CLI::App& app, CommandLine& line) {
@@ -172,7 +174,8 @@ void add_store_commands(CLI::App& app, CommandLine& line) {
 
   CLI::App& stats = *app.add_subcommand("stats", "Show sizes and what images share");
   add_common(stats, line.stats);
-  stats.callback([&line] { line.run = [&](const ToolIo& io) { return run_stats(line.stats, io); }; });
+  stats.callback(
+      [&line] { line.run = [&](const ToolIo& io) { return run_stats(line.stats, io); }; });
 
   CLI::App& gc = *app.add_subcommand("gc", "Delete what no image needs");
   gc.add_option("--grace", line.grace,
@@ -219,13 +222,13 @@ int layer_pack_main(int argc, const char* const* argv, const ToolIo& io) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
-    const std::string text = help.get_name() == "CallForVersion" ? std::string(help.what()) + "\n"
-                                                                  : app.help();
+    const std::string text =
+        help.get_name() == "CallForVersion" ? std::string(help.what()) + "\n" : app.help();
     std::fputs(text.c_str(), io.out);
     return 0;
   } catch (const CLI::ParseError& error) {
-    return report(io, Error(ErrorCode::kInvalidArgument,
-                            std::string(error.what()) + " (see --help)"));
+    return report(io,
+                  Error(ErrorCode::kInvalidArgument, std::string(error.what()) + " (see --help)"));
   }
   const auto grace_s = parse_duration(line.grace);
   if (!grace_s) {

@@ -20,9 +20,9 @@ struct CommonOptions {
 /// How chunks are made and stored.
 struct PackOptions {
   int level = chunkstore::kCompressionLevelDefault;
-  uint32_t job_count = 0;        ///< Threads that hash and compress; 0 = one a CPU.
+  uint32_t job_count = 0;            ///< Threads that hash and compress; 0 = one a CPU.
   uint64_t memory_max = 512u << 20;  ///< Bytes.
-  std::string temp_directory;    ///< "" = $TMPDIR or /var/tmp.
+  std::string temp_directory;        ///< "" = $TMPDIR or /var/tmp.
 };
 
 enum class SourceType { kAuto, kDirectory, kTar, kOciLayout, kDockerArchive };

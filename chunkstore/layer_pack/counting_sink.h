@@ -8,8 +8,8 @@
 
 namespace varve::layer_pack {
 
-/// Passes entries on and tells a Progress what goes by: entries, bytes that are still to be read and
-/// bytes that have been. Loop-local.
+/// Passes entries on and tells a Progress what goes by: entries, bytes that are still to be read
+/// and bytes that have been. Loop-local.
 class CountingSink final : public chunkstore::EntrySink {
  public:
   /// Both must outlive the content of every entry.

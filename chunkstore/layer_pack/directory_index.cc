@@ -145,8 +145,8 @@ Result<std::unique_ptr<DirectoryIndex>> DirectoryIndex::create(const std::string
   options.create_if_missing = true;
   leveldb::DB* database = nullptr;
   VARVE_TRY(to_status(leveldb::DB::Open(options, directory.path(), &database)));
-  return std::unique_ptr<DirectoryIndex>(std::make_unique<LevelDbIndex>(
-      std::move(directory), std::unique_ptr<leveldb::DB>(database)));
+  return std::unique_ptr<DirectoryIndex>(
+      std::make_unique<LevelDbIndex>(std::move(directory), std::unique_ptr<leveldb::DB>(database)));
 }
 
 }  // namespace varve::layer_pack

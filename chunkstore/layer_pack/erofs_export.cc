@@ -13,8 +13,8 @@
 namespace varve::layer_pack {
 namespace {
 
-using chunkstore::LayerMap;
 using chunkstore::ChunkLocation;
+using chunkstore::LayerMap;
 
 /// Chunks that one task fetches: about a megabyte, with few range reads.
 constexpr size_t kBatchChunkCount = 16;
@@ -37,7 +37,8 @@ Result<uint64_t> first_data_chunk(LayerMap& map) {
 /// Appends the chunks of `map` from number `first` on.
 void append_batches(LayerMap& map, uint64_t first, std::vector<Batch>& batches) {
   for (uint64_t at = first; at < map.header().chunk_count; at += kBatchChunkCount) {
-    batches.push_back({&map, at, std::min<uint64_t>(kBatchChunkCount, map.header().chunk_count - at)});
+    batches.push_back(
+        {&map, at, std::min<uint64_t>(kBatchChunkCount, map.header().chunk_count - at)});
   }
 }
 

@@ -11,8 +11,8 @@
 
 namespace varve::layer_pack {
 
-/// Writes the EROFS image of what `view` shows: its layers flattened, as `flatten` would store them.
-/// Chunks are fetched and decoded by several threads. Returns the image's size in bytes.
+/// Writes the EROFS image of what `view` shows: its layers flattened, as `flatten` would store
+/// them. Chunks are fetched and decoded by several threads. Returns the image's size in bytes.
 Result<uint64_t> export_flattened(const std::shared_ptr<chunkstore::Store>& store,
                                   const ImageView& view, const std::string& temp_directory,
                                   OutputFile& to, Progress& progress);

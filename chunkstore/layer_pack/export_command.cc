@@ -52,16 +52,15 @@ Status export_as_erofs(const ExportOptions& options,
   {
     Progress progress(io, "exporting");
     if (is_image) {
-      VARVE_ASSIGN(image_bytes, export_flattened(store, view,
-                                                 temp.empty() ? default_temp_directory() : temp,
-                                                 file, progress));
+      VARVE_ASSIGN(image_bytes,
+                   export_flattened(store, view, temp.empty() ? default_temp_directory() : temp,
+                                    file, progress));
     } else {
       VARVE_ASSIGN(image_bytes, export_layer(store, view, file, progress));
     }
   }
   VARVE_TRY(file.publish());
-  return print_result(options, io,
-                      {{"erofs", options.erofs_file}, {"image_bytes", image_bytes}},
+  return print_result(options, io, {{"erofs", options.erofs_file}, {"image_bytes", image_bytes}},
                       fmt::format("{}: {}", options.erofs_file, human_bytes(image_bytes)));
 }
 
@@ -69,8 +68,7 @@ Status export_as_erofs(const ExportOptions& options,
 
 Status run_export(const ExportOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(auto store, chunkstore::open_store(options.store, /*create=*/false));
-  VARVE_ASSIGN(const ResolvedName name,
-               resolve_name(chunkstore::ImageStore(store), options.image));
+  VARVE_ASSIGN(const ResolvedName name, resolve_name(chunkstore::ImageStore(store), options.image));
   VARVE_ASSIGN(const ImageView view, ImageView::open(store, name.layers));
   return options.tar_file.empty()
              ? export_as_erofs(options, store, view, name.image.has_value(), io)

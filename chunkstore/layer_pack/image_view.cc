@@ -26,7 +26,9 @@ std::deque<std::string> split_path(std::string_view path) {
 
 }  // namespace
 
-Deadline store_deadline() { return deadline_after_ms(kStoreTimeoutMs); }
+Deadline store_deadline() {
+  return deadline_after_ms(kStoreTimeoutMs);
+}
 
 std::string default_temp_directory() {
   const char* const directory = std::getenv("TMPDIR");
@@ -57,8 +59,7 @@ Result<ImageView> ImageView::open(std::shared_ptr<chunkstore::Store> store,
     auto reader = chunkstore::erofs::Reader::open(**source);
     if (!reader) return fail(std::move(reader).error(), "opening layer " + layer.short_hex());
     view.sources_.push_back(std::move(*source));
-    view.readers_.push_back(
-        std::make_unique<chunkstore::erofs::Reader>(std::move(*reader)));
+    view.readers_.push_back(std::make_unique<chunkstore::erofs::Reader>(std::move(*reader)));
     readers.push_back(view.readers_.back().get());
   }
   view.tree_ = std::make_unique<chunkstore::erofs::MergedTree>(std::move(readers));

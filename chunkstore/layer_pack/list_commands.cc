@@ -48,13 +48,13 @@ Status print_node(const ToolIo& io, bool is_json, const erofs::MergedTree& tree,
     return {};
   }
   const bool is_device = S_ISCHR(inode.mode) || S_ISBLK(inode.mode);
-  const std::string size = is_device ? fmt::format("{},{}", gnu_dev_major(inode.rdev),
-                                                   gnu_dev_minor(inode.rdev))
-                                     : std::to_string(inode.size);
-  std::string line = fmt::format("{} {:>3} {:>5} {:>5} {:>10} {:<20} {}{}", shown_mode(inode.mode),
-                                 inode.nlink, inode.uid, inode.gid, size,
-                                 shown_time(inode.mtime_s, inode.mtime_ns),
-                                 std::string(indent, ' '), shown_name(path));
+  const std::string size =
+      is_device ? fmt::format("{},{}", gnu_dev_major(inode.rdev), gnu_dev_minor(inode.rdev))
+                : std::to_string(inode.size);
+  std::string line =
+      fmt::format("{} {:>3} {:>5} {:>5} {:>10} {:<20} {}{}", shown_mode(inode.mode), inode.nlink,
+                  inode.uid, inode.gid, size, shown_time(inode.mtime_s, inode.mtime_ns),
+                  std::string(indent, ' '), shown_name(path));
   if (S_ISLNK(inode.mode)) line += " -> " + shown_name(target);
   print_line(io, line);
   return {};
@@ -115,8 +115,8 @@ void print_inspection(const ToolIo& io, const json::object& found) {
                           (value.is_array() && value.get_array().empty()) ||
                           (value.is_object() && value.get_object().empty());
     if (!is_empty) {
-      print_line(io, fmt::format("{:<6} {}", std::string_view(member.key()),
-                                 json::serialize(value)));
+      print_line(io,
+                 fmt::format("{:<6} {}", std::string_view(member.key()), json::serialize(value)));
     }
   }
   const json::array& ids = found.at("ids").as_array();
@@ -145,8 +145,7 @@ Status run_tree(const ListOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(const erofs::MergedNode node, view.find(options.path, /*follow_last=*/true));
   VARVE_TRY(erofs::walk_tree(view.tree(), node, "", [&](const erofs::WalkStep& step) {
     if (options.is_json) return print_node(io, true, view.tree(), step.node, step.path, 0);
-    const std::string name =
-        step.depth == 0 ? "/" : std::string(chunkstore::base_name(step.path));
+    const std::string name = step.depth == 0 ? "/" : std::string(chunkstore::base_name(step.path));
     return print_node(io, false, view.tree(), step.node, name, 2 * step.depth);
   }));
   return finish_output(io);

@@ -55,8 +55,8 @@ std::string Progress::line() const {
   const double seconds = static_cast<double>(monotonic_ns() - start_ns_) / 1e9;
   std::string text = what_ + " ";
   if (io_.err_is_terminal && expected > 0) {
-    const auto filled = static_cast<size_t>(static_cast<double>(bytes) /
-                                            static_cast<double>(expected) * kBarWidth);
+    const auto filled =
+        static_cast<size_t>(static_cast<double>(bytes) / static_cast<double>(expected) * kBarWidth);
     text += "[" + std::string(filled, '#') + std::string(kBarWidth - filled, ' ') + "] ";
   }
   if (entry_count_ > 0) text += fmt::format("{} entries, ", entry_count_.load());

@@ -23,8 +23,7 @@ using chunkstore::EntrySource;
 using chunkstore::ImageFiles;
 using chunkstore::ImageLayoutKind;
 
-SourcePlan plan_of(std::string name,
-                   std::function<Result<std::unique_ptr<EntrySource>>()> open) {
+SourcePlan plan_of(std::string name, std::function<Result<std::unique_ptr<EntrySource>>()> open) {
   SourcePlan plan;
   plan.layers.push_back({std::move(name), std::move(open)});
   return plan;
@@ -35,9 +34,8 @@ SourcePlan plan_directory(const std::string& path) {
 }
 
 SourcePlan plan_tar(const std::string& path) {
-  return plan_of(path, [path] {
-    return chunkstore::open_tar_source(path, chunkstore::TarMode::kPlain);
-  });
+  return plan_of(path,
+                 [path] { return chunkstore::open_tar_source(path, chunkstore::TarMode::kPlain); });
 }
 
 Result<SourcePlan> plan_image(const ImageFiles& files, ImageLayoutKind kind,
@@ -61,8 +59,9 @@ Result<SourcePlan> plan_image(const ImageFiles& files, ImageLayoutKind kind,
 
 Result<SourcePlan> plan_archive(const BuildOptions& options, ImageLayoutKind expected) {
   const std::string& temp = options.pack.temp_directory;
-  VARVE_ASSIGN(const auto files, chunkstore::open_image_archive(
-                                     options.source, temp.empty() ? default_temp_directory() : temp));
+  VARVE_ASSIGN(const auto files,
+               chunkstore::open_image_archive(options.source,
+                                              temp.empty() ? default_temp_directory() : temp));
   VARVE_ASSIGN(const ImageLayoutKind found, chunkstore::detect_image_layout(*files));
   if (found == ImageLayoutKind::kNone && expected == ImageLayoutKind::kNone) {
     return plan_tar(options.source);
@@ -123,10 +122,14 @@ Result<SourcePlan> plan_auto(const BuildOptions& options) {
 
 Result<SourcePlan> plan_source(const BuildOptions& options) {
   switch (options.source_type) {
-    case SourceType::kAuto: return plan_auto(options);
-    case SourceType::kDirectory: return plan_directory(options.source);
-    case SourceType::kTar: return plan_tar(options.source);
-    case SourceType::kDockerArchive: return plan_archive(options, ImageLayoutKind::kDockerArchive);
+    case SourceType::kAuto:
+      return plan_auto(options);
+    case SourceType::kDirectory:
+      return plan_directory(options.source);
+    case SourceType::kTar:
+      return plan_tar(options.source);
+    case SourceType::kDockerArchive:
+      return plan_archive(options, ImageLayoutKind::kDockerArchive);
     case SourceType::kOciLayout: {
       struct stat status;
       const bool is_directory =

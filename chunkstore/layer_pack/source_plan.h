@@ -22,9 +22,9 @@ struct SourcePlan {
   std::vector<Layer> layers;  ///< Lowest first.
 };
 
-/// Finds out what options.source is (unless options.source_type says) and opens it. A directory with
-/// `oci-layout` and `index.json` is an OCI layout; a tar is an image archive when its first member
-/// is one that image archives begin with and it holds `manifest.json`, or `oci-layout` and
+/// Finds out what options.source is (unless options.source_type says) and opens it. A directory
+/// with `oci-layout` and `index.json` is an OCI layout; a tar is an image archive when its first
+/// member is one that image archives begin with and it holds `manifest.json`, or `oci-layout` and
 /// `index.json`.
 Result<SourcePlan> plan_source(const BuildOptions& options);
 

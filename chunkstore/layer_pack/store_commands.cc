@@ -22,12 +22,9 @@ json::object verify_json(const chunkstore::VerifyResult& result) {
   for (const chunkstore::VerifyFault& fault : result.faults) {
     faults.push_back(json::object{{"key", fault.key}, {"message", fault.message}});
   }
-  return {{"packs", result.pack_count},
-          {"chunks", result.chunk_count},
-          {"layers", result.layer_count},
-          {"placements", result.placement_count},
-          {"images", result.image_count},
-          {"refs", result.ref_count},
+  return {{"packs", result.pack_count},   {"chunks", result.chunk_count},
+          {"layers", result.layer_count}, {"placements", result.placement_count},
+          {"images", result.image_count}, {"refs", result.ref_count},
           {"faults", std::move(faults)}};
 }
 
@@ -72,10 +69,10 @@ json::object stats_json(const chunkstore::StoreStats& stats) {
 }
 
 void print_stats(const ToolIo& io, const chunkstore::StoreStats& stats) {
-  print_line(io, fmt::format("packs       {:>8}  {}", stats.pack_count,
-                             human_bytes(stats.pack_bytes)));
-  print_line(io, fmt::format("layers      {:>8}  {}", stats.layer_count,
-                             human_bytes(stats.layer_bytes)));
+  print_line(io,
+             fmt::format("packs       {:>8}  {}", stats.pack_count, human_bytes(stats.pack_bytes)));
+  print_line(
+      io, fmt::format("layers      {:>8}  {}", stats.layer_count, human_bytes(stats.layer_bytes)));
   print_line(io, fmt::format("placements  {:>8}  {}", stats.placement_count,
                              human_bytes(stats.placement_bytes)));
   print_line(io, fmt::format("images      {:>8}  {} in all", stats.image_count,
@@ -85,15 +82,15 @@ void print_stats(const ToolIo& io, const chunkstore::StoreStats& stats) {
   print_line(io, fmt::format("sharing saves {:.2f} x, compression {:.2f} x", stats.dedup_ratio(),
                              stats.compression_ratio()));
   for (const chunkstore::ImageStats& image : stats.images) {
-    print_line(io, fmt::format("image {}: {} layers, {}, stored {}, {} its own", image_name(image),
-                               image.layer_count, human_bytes(image.image_bytes),
-                               human_bytes(image.stored_bytes),
-                               human_bytes(image.exclusive_bytes)));
+    print_line(io,
+               fmt::format("image {}: {} layers, {}, stored {}, {} its own", image_name(image),
+                           image.layer_count, human_bytes(image.image_bytes),
+                           human_bytes(image.stored_bytes), human_bytes(image.exclusive_bytes)));
   }
   for (const chunkstore::SharedStats& pair : stats.shared) {
-    print_line(io, fmt::format("{} and {} share {}", image_name(stats.images[pair.first]),
-                               image_name(stats.images[pair.second]),
-                               human_bytes(pair.shared_bytes)));
+    print_line(io,
+               fmt::format("{} and {} share {}", image_name(stats.images[pair.first]),
+                           image_name(stats.images[pair.second]), human_bytes(pair.shared_bytes)));
   }
 }
 

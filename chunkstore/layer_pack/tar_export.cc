@@ -19,12 +19,18 @@ constexpr size_t kCopyBytes = 1 << 20;
 
 char tar_type(uint32_t mode) {
   switch (mode & S_IFMT) {
-    case S_IFLNK: return '2';
-    case S_IFCHR: return '3';
-    case S_IFBLK: return '4';
-    case S_IFDIR: return '5';
-    case S_IFIFO: return '6';
-    default: return '0';
+    case S_IFLNK:
+      return '2';
+    case S_IFCHR:
+      return '3';
+    case S_IFBLK:
+      return '4';
+    case S_IFDIR:
+      return '5';
+    case S_IFIFO:
+      return '6';
+    default:
+      return '0';
   }
 }
 

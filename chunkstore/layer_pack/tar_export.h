@@ -14,9 +14,9 @@ struct TarExportCounts {
   uint64_t skipped_sockets = 0;  ///< A tar cannot hold them.
 };
 
-/// Writes the merged tree of `view` as a tar (tar_writer.h): names begin with "./", a directory comes
-/// before what it holds, entries of a directory in bytewise order, the first name of a file is the
-/// real one and the others are hard links to it.
+/// Writes the merged tree of `view` as a tar (tar_writer.h): names begin with "./", a directory
+/// comes before what it holds, entries of a directory in bytewise order, the first name of a file
+/// is the real one and the others are hard links to it.
 Result<TarExportCounts> export_tar(const ImageView& view, OutputFile& to, Progress& progress);
 
 }  // namespace varve::layer_pack

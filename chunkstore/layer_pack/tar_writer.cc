@@ -16,7 +16,10 @@ namespace {
 namespace tar = chunkstore::tar;
 
 constexpr uint64_t kRecordBytes = 10240;
-constexpr std::string_view kMagic("ustar\0" "00", 8);
+constexpr std::string_view kMagic(
+    "ustar\0"
+    "00",
+    8);
 /// What fits into the octal fields of 7 and 11 digits.
 constexpr uint64_t kShortFieldMax = 07777777;
 constexpr uint64_t kLongFieldMax = 077777777777;

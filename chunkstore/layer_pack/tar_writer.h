@@ -27,9 +27,9 @@ struct TarEntry {
 };
 
 /// Writes a POSIX (pax) tar that GNU tar, star and libarchive read with all its attributes: xattrs
-/// as `SCHILY.xattr.*` with GNU tar's escaping of names, ACLs as `SCHILY.acl.*`. The bytes depend on
-/// the entries alone. Loop-local.
-/// Source: pax(1) in POSIX.1-2017; GNU tar manual, "Extended File Attributes".
+/// as `SCHILY.xattr.*` with GNU tar's escaping of names, ACLs as `SCHILY.acl.*`. The bytes depend
+/// on the entries alone. Loop-local. Source: pax(1) in POSIX.1-2017; GNU tar manual, "Extended File
+/// Attributes".
 class TarWriter {
  public:
   using Sink = std::function<Status(ByteView)>;

@@ -52,8 +52,8 @@ std::string hex(std::string_view bytes) {
 
 std::string shown_name(std::string_view name) {
   const bool is_plain = is_utf8(name) && std::none_of(name.begin(), name.end(), [](char letter) {
-    return static_cast<uint8_t>(letter) < 0x20 || letter == 0x7f;
-  });
+                          return static_cast<uint8_t>(letter) < 0x20 || letter == 0x7f;
+                        });
   // U+0080 to U+009F are control characters too, and start with this byte.
   const bool may_control = name.find('\xc2') != std::string_view::npos;
   return is_plain && !may_control ? std::string(name) : quoted(name);

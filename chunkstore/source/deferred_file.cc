@@ -29,8 +29,8 @@ struct Fingerprint {
 static_assert(sizeof(Fingerprint) == 40, "the key must not hold padding");
 
 Fingerprint fingerprint_of(const struct statx& status) {
-  return {status.stx_ino,           status.stx_size,          status.stx_mtime.tv_sec,
-          status.stx_ctime.tv_sec,  status.stx_mtime.tv_nsec, status.stx_ctime.tv_nsec};
+  return {status.stx_ino,          status.stx_size,          status.stx_mtime.tv_sec,
+          status.stx_ctime.tv_sec, status.stx_mtime.tv_nsec, status.stx_ctime.tv_nsec};
 }
 
 class FileStream final : public ContentStream {
@@ -45,7 +45,8 @@ class FileStream final : public ContentStream {
       return fail_errno("inspecting " + quoted(name_));
     }
     if (!S_ISREG(status.stx_mode) || fingerprint_of(status) != expected_) {
-      return fail(ErrorCode::kInvalidArgument, quoted(name_) + " changed while it was being packed");
+      return fail(ErrorCode::kInvalidArgument,
+                  quoted(name_) + " changed while it was being packed");
     }
     has_holes_ = status.stx_blocks * 512 < status.stx_size;
     return {};

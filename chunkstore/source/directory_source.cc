@@ -33,14 +33,22 @@ struct DirCloser {
 
 std::optional<EntryType> entry_type(mode_t mode) {
   switch (mode & S_IFMT) {
-    case S_IFREG: return EntryType::kRegular;
-    case S_IFDIR: return EntryType::kDirectory;
-    case S_IFLNK: return EntryType::kSymlink;
-    case S_IFCHR: return EntryType::kCharDevice;
-    case S_IFBLK: return EntryType::kBlockDevice;
-    case S_IFIFO: return EntryType::kFifo;
-    case S_IFSOCK: return EntryType::kSocket;
-    default: return {};
+    case S_IFREG:
+      return EntryType::kRegular;
+    case S_IFDIR:
+      return EntryType::kDirectory;
+    case S_IFLNK:
+      return EntryType::kSymlink;
+    case S_IFCHR:
+      return EntryType::kCharDevice;
+    case S_IFBLK:
+      return EntryType::kBlockDevice;
+    case S_IFIFO:
+      return EntryType::kFifo;
+    case S_IFSOCK:
+      return EntryType::kSocket;
+    default:
+      return {};
   }
 }
 
@@ -75,8 +83,8 @@ Result<std::string> read_growing(Call call) {
 /// @param path  Names the object itself: a last component that is a symlink is not followed.
 Result<std::map<std::string, std::string>> read_xattrs(const std::string& path) {
   std::map<std::string, std::string> xattrs;
-  const auto names = read_growing(
-      [&](char* to, size_t size) { return ::llistxattr(path.c_str(), to, size); });
+  const auto names =
+      read_growing([&](char* to, size_t size) { return ::llistxattr(path.c_str(), to, size); });
   if (!names) {
     if (names.error().errno_value() == EOPNOTSUPP) return xattrs;
     return fail(names.error(), "listing extended attributes");
@@ -84,9 +92,8 @@ Result<std::map<std::string, std::string>> read_xattrs(const std::string& path) 
   for (size_t start = 0; start < names->size();) {
     const std::string name = names->c_str() + start;
     start += name.size() + 1;
-    auto value = read_growing([&](char* to, size_t size) {
-      return ::lgetxattr(path.c_str(), name.c_str(), to, size);
-    });
+    auto value = read_growing(
+        [&](char* to, size_t size) { return ::lgetxattr(path.c_str(), name.c_str(), to, size); });
     if (!value) {
       return fail(std::move(value).error(), "reading extended attribute " + quoted(name));
     }
@@ -185,7 +192,8 @@ class DirectorySource final : public EntrySource {
       entry.deferred_key = deferred_file_key(entry.path, status);
     }
     if (entry.type != EntryType::kDirectory && status.stx_nlink > 1) {
-      walked.link_device = static_cast<uint64_t>(makedev(status.stx_dev_major, status.stx_dev_minor));
+      walked.link_device =
+          static_cast<uint64_t>(makedev(status.stx_dev_major, status.stx_dev_minor));
       walked.link_inode = status.stx_ino;
     }
     VARVE_TRY(append_marked(std::move(walked), batch));

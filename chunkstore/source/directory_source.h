@@ -25,8 +25,8 @@ struct DirectoryOptions {
 /// the calling one. Never follows a symlink and never leaves the tree; whatever is mounted inside
 /// it is part of it. Extended attributes are those this process may see.
 ///
-/// Content is deferred: it is opened when the builder asks, refused when size, mtime, ctime or inode
-/// number differ from what was listed, and checked again at its end. Errors name the path
+/// Content is deferred: it is opened when the builder asks, refused when size, mtime, ctime or
+/// inode number differ from what was listed, and checked again at its end. Errors name the path
 /// (kPermission for an unreadable file, kInvalidArgument for one that changed or for a character
 /// device 0:0 in plain mode).
 ///

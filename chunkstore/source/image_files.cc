@@ -21,7 +21,8 @@ constexpr size_t kMemberCountMax = 65536;
 
 class DirectoryFiles final : public ImageFiles {
  public:
-  DirectoryFiles(UniqueFd root, std::string name) : root_(std::move(root)), name_(std::move(name)) {}
+  DirectoryFiles(UniqueFd root, std::string name)
+      : root_(std::move(root)), name_(std::move(name)) {}
 
   const std::string& display_name() const override { return name_; }
 

@@ -34,9 +34,9 @@ class ImageFiles {
 
 Result<std::unique_ptr<ImageFiles>> open_image_directory(const std::string& path);
 
-/// Indexes the tar `path` ("-" is standard input). One that is compressed or comes through a pipe is
-/// first written, uncompressed, to a file without a name in `temp_directory`. Symlinks and hard links
-/// between members are followed (docker-archive shares layers that way).
+/// Indexes the tar `path` ("-" is standard input). One that is compressed or comes through a pipe
+/// is first written, uncompressed, to a file without a name in `temp_directory`. Symlinks and hard
+/// links between members are followed (docker-archive shares layers that way).
 Result<std::unique_ptr<ImageFiles>> open_image_archive(const std::string& path,
                                                        const std::string& temp_directory);
 

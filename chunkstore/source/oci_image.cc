@@ -121,8 +121,7 @@ Result<Descriptor> parse_descriptor(const Object& object) {
   VARVE_ASSIGN(const Object platform, json_fields::get_object(object, "platform"));
   if (!platform.empty()) {
     VARVE_ASSIGN(const std::string os, json_fields::get_string(platform, "os"));
-    VARVE_ASSIGN(const std::string architecture,
-                 json_fields::get_string(platform, "architecture"));
+    VARVE_ASSIGN(const std::string architecture, json_fields::get_string(platform, "architecture"));
     VARVE_ASSIGN(const std::string variant, json_fields::get_string(platform, "variant"));
     descriptor.platform = os + "/" + architecture + (variant.empty() ? "" : "/" + variant);
   }
@@ -149,14 +148,16 @@ Result<Bytes> read_json_file(const FileRange& range, const std::string& name) {
   return bytes;
 }
 
-std::string blob_name(const Descriptor& descriptor) { return "blobs/sha256/" + descriptor.sha256; }
+std::string blob_name(const Descriptor& descriptor) {
+  return "blobs/sha256/" + descriptor.sha256;
+}
 
 Result<FileRange> find_blob(const ImageFiles& files, const Descriptor& descriptor) {
   VARVE_ASSIGN(FileRange range, require_file(files, blob_name(descriptor)));
   if (range.size != descriptor.size) {
-    return fail(ErrorCode::kCorruption,
-                quoted(blob_name(descriptor)) + " has " + std::to_string(range.size) +
-                    " bytes, the image says " + std::to_string(descriptor.size));
+    return fail(ErrorCode::kCorruption, quoted(blob_name(descriptor)) + " has " +
+                                            std::to_string(range.size) + " bytes, the image says " +
+                                            std::to_string(descriptor.size));
   }
   return range;
 }

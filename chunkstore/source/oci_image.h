@@ -34,8 +34,9 @@ class OciImage {
   ImageConfig config;
   std::vector<Layer> layers;  ///< Lowest first, at least one.
 
-  /// The entries of `layer`, whiteouts and opaque marks included. read_into() checks the digest when
-  /// everything has been read: kCorruption when it differs (nothing of it may be published then).
+  /// The entries of `layer`, whiteouts and opaque marks included. read_into() checks the digest
+  /// when everything has been read: kCorruption when it differs (nothing of it may be published
+  /// then).
   static Result<std::unique_ptr<EntrySource>> open_layer(const Layer& layer);
 };
 

@@ -22,16 +22,14 @@ Status apply_mark(std::string_view mark, std::string_view value, Marks& marks) {
     if (value == "y") {
       marks.is_opaque = true;
     } else if (value != "x") {
-      return fail(ErrorCode::kUnsupported, "overlay.opaque has the unknown value " +
-                                               quoted(value));
+      return fail(ErrorCode::kUnsupported, "overlay.opaque has the unknown value " + quoted(value));
     }
   } else if (mark == "whiteout") {
     marks.is_whiteout = true;
   } else if (mark == "redirect" || mark == "metacopy") {
-    return fail(ErrorCode::kUnsupported,
-                "overlay." + std::string(mark) +
-                    " in the upper directory: mount the overlay with "
-                    "redirect_dir=nofollow,metacopy=off");
+    return fail(ErrorCode::kUnsupported, "overlay." + std::string(mark) +
+                                             " in the upper directory: mount the overlay with "
+                                             "redirect_dir=nofollow,metacopy=off");
   }
   return {};
 }

@@ -5,8 +5,8 @@
 
 namespace varve::chunkstore {
 
-/// Turns what OverlayFS keeps in an upper directory into what it means (directory_source.h): `entry`
-/// becomes a whiteout, or loses the driver's attributes.
+/// Turns what OverlayFS keeps in an upper directory into what it means (directory_source.h):
+/// `entry` becomes a whiteout, or loses the driver's attributes.
 ///
 /// @param has_user_marks  `user.overlay.*` attributes are the driver's, too.
 /// @return True when `entry` is a directory that is opaque. Errors do not name the path.

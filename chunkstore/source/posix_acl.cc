@@ -58,11 +58,19 @@ std::optional<uint16_t> parse_permissions(std::string_view text) {
   uint16_t bits = 0;
   for (const char letter : text) {
     switch (letter) {
-      case 'r': bits |= 4; break;
-      case 'w': bits |= 2; break;
-      case 'x': bits |= 1; break;
-      case '-': break;
-      default: return {};
+      case 'r':
+        bits |= 4;
+        break;
+      case 'w':
+        bits |= 2;
+        break;
+      case 'x':
+        bits |= 1;
+        break;
+      case '-':
+        break;
+      default:
+        return {};
     }
   }
   return bits;
@@ -95,7 +103,9 @@ Result<AclEntry> parse_entry(std::string_view text) {
   }
   if (entry.tag == kUser || entry.tag == kGroup) {
     const auto id = parse_id(fields.size() == 4 ? trim(fields[3]) : qualifier);
-    if (!id) return wrong("has no numeric id, and names are not looked up here (tar --xattrs keeps the ids)");
+    if (!id)
+      return wrong(
+          "has no numeric id, and names are not looked up here (tar --xattrs keeps the ids)");
     entry.id = *id;
   }
   return entry;
@@ -133,12 +143,17 @@ uint16_t permissions_of(const std::vector<AclEntry>& entries, uint16_t tag, uint
 std::string_view kind_name(uint16_t tag) {
   switch (tag) {
     case kUserObject:
-    case kUser: return "user";
+    case kUser:
+      return "user";
     case kGroupObject:
-    case kGroup: return "group";
-    case kMask: return "mask";
-    case kOther: return "other";
-    default: return {};
+    case kGroup:
+      return "group";
+    case kMask:
+      return "mask";
+    case kOther:
+      return "other";
+    default:
+      return {};
   }
 }
 

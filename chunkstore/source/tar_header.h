@@ -94,8 +94,8 @@ struct PaxFields {
   }
 };
 
-/// Applies the records in `body` (of an `x` or `g` member) to `fields`. Unknown keywords are ignored
-/// as POSIX asks, except those that change what the content means (kUnsupported).
+/// Applies the records in `body` (of an `x` or `g` member) to `fields`. Unknown keywords are
+/// ignored as POSIX asks, except those that change what the content means (kUnsupported).
 Status apply_pax_records(std::string_view body, PaxFields& fields);
 
 }  // namespace varve::chunkstore::tar

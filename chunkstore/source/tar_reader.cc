@@ -14,7 +14,9 @@ tl::unexpected<Error> invalid(std::string message) {
   return fail(ErrorCode::kInvalidArgument, std::move(message));
 }
 
-uint64_t padding_of(uint64_t size) { return (kBlockBytes - size % kBlockBytes) % kBlockBytes; }
+uint64_t padding_of(uint64_t size) {
+  return (kBlockBytes - size % kBlockBytes) % kBlockBytes;
+}
 
 Result<uint64_t> natural(const Block& block, Field field, const char* what) {
   auto value = number_field(block, field);
@@ -31,7 +33,9 @@ std::string without_trailing_nul(std::string text) {
 
 /// Types whose header may hold a size although no bytes follow (hard links of old writers,
 /// directories of V7).
-bool is_header_only(char type) { return type >= '1' && type <= '6'; }
+bool is_header_only(char type) {
+  return type >= '1' && type <= '6';
+}
 
 }  // namespace
 
@@ -69,17 +73,17 @@ Result<bool> Reader::read_header(Block& block) {
     return fail(std::move(error), "archive offset " + std::to_string(at));
   };
   if (auto status = take(block); !status) {
-    return fail_here(std::move(status).error().with_context(
-        "the archive is truncated: it has no end mark"));
+    return fail_here(
+        std::move(status).error().with_context("the archive is truncated: it has no end mark"));
   }
   if (is_zero_block(block)) {
     VARVE_TRY(drain());
     return false;
   }
   if (!is_checksum_right(block)) {
-    return fail_here(Error(ErrorCode::kInvalidArgument, at == 0
-                               ? "not a tar archive (or compressed in an unknown way)"
-                               : "header checksum is wrong: the archive is damaged"));
+    return fail_here(Error(ErrorCode::kInvalidArgument,
+                           at == 0 ? "not a tar archive (or compressed in an unknown way)"
+                                   : "header checksum is wrong: the archive is damaged"));
   }
   return true;
 }

@@ -36,8 +36,8 @@ struct Member {
 /// Reads a tar archive member by member: V7, ustar, pax (incl. global records), GNU and star names,
 /// the three pax forms and the old GNU form of sparse files.
 ///
-/// Headers are decoded here and not by libarchive because that rewrites names (decomposed Unicode is
-/// recomposed, so that two names can become one), refuses names in other charsets, leaves xattr
+/// Headers are decoded here and not by libarchive because that rewrites names (decomposed Unicode
+/// is recomposed, so that two names can become one), refuses names in other charsets, leaves xattr
 /// names encoded and accepts an archive that ends before its end mark.
 /// Loop-local. Trusts nothing; memory is bounded by kRecordBytesMax and kSparseRunCountMax.
 class Reader {
@@ -82,10 +82,10 @@ class Reader {
 
   ByteStream& from_;
   Content content_{*this};
-  uint64_t offset_ = 0;        // of the archive, consumed so far
-  uint64_t stored_left_ = 0;   // bytes of the current member not read yet
-  uint64_t padding_ = 0;       // behind them
-  uint64_t content_at_ = 0;    // position in the content
+  uint64_t offset_ = 0;       // of the archive, consumed so far
+  uint64_t stored_left_ = 0;  // bytes of the current member not read yet
+  uint64_t padding_ = 0;      // behind them
+  uint64_t content_at_ = 0;   // position in the content
   uint64_t content_size_ = 0;
   std::vector<SparseRun> runs_;  // ascending; one run for a plain file
   size_t run_index_ = 0;

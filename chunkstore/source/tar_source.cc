@@ -32,14 +32,22 @@ Result<uint32_t> to_u32(uint64_t value, const char* what) {
 
 std::optional<EntryType> entry_type(char type) {
   switch (type) {
-    case '0': return EntryType::kRegular;
-    case '1': return EntryType::kHardLink;
-    case '2': return EntryType::kSymlink;
-    case '3': return EntryType::kCharDevice;
-    case '4': return EntryType::kBlockDevice;
-    case '5': return EntryType::kDirectory;
-    case '6': return EntryType::kFifo;
-    default: return {};
+    case '0':
+      return EntryType::kRegular;
+    case '1':
+      return EntryType::kHardLink;
+    case '2':
+      return EntryType::kSymlink;
+    case '3':
+      return EntryType::kCharDevice;
+    case '4':
+      return EntryType::kBlockDevice;
+    case '5':
+      return EntryType::kDirectory;
+    case '6':
+      return EntryType::kFifo;
+    default:
+      return {};
   }
 }
 

@@ -127,9 +127,9 @@ Status Reader::open_sparse(const Block& block, const PaxFields& fields, Member& 
     VARVE_TRY(read_gnu_runs(block));
   } else if (fields.sparse_major) {
     if (*fields.sparse_major != 1 || fields.sparse_minor.value_or(0) != 0) {
-      return fail(ErrorCode::kUnsupported,
-                  "sparse format " + std::to_string(*fields.sparse_major) + "." +
-                      std::to_string(fields.sparse_minor.value_or(0)));
+      return fail(ErrorCode::kUnsupported, "sparse format " + std::to_string(*fields.sparse_major) +
+                                               "." +
+                                               std::to_string(fields.sparse_minor.value_or(0)));
     }
     VARVE_TRY(read_sparse_1_0_map());
   } else if (fields.has_sparse_runs) {

@@ -54,9 +54,8 @@ Result<std::optional<WalkQueue::Batch>> WalkQueue::take() {
 void WalkQueue::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_changed_.wait(lock, [&] {
-      return is_stopped_ || !directories_.empty() || busy_count_ == 0;
-    });
+    work_changed_.wait(lock,
+                       [&] { return is_stopped_ || !directories_.empty() || busy_count_ == 0; });
     if (is_stopped_ || directories_.empty()) break;
     const std::string directory = std::move(directories_.back());
     directories_.pop_back();

@@ -55,15 +55,20 @@ class ScopedMount {
 
 class LayerMaker {
  public:
-  LayerMaker(uint32_t seed, int layer) : random_(seed * 100 + static_cast<uint32_t>(layer)), layer_(layer) {}
+  LayerMaker(uint32_t seed, int layer)
+      : random_(seed * 100 + static_cast<uint32_t>(layer)), layer_(layer) {}
 
   /// Few names, so that layers meet; every kind of thing under every name.
   void fill(const std::string& directory, int depth) {
     for (const char* name : {"a", "b", "c", "dd"}) {
       const std::string path = directory + "/" + name;
       switch (random_() % (depth == 0 ? 5 : 7)) {
-        case 0: std::ofstream(path) << "layer " << layer_; break;
-        case 1: ASSERT_SYSCALL(::symlink("x", path.c_str())); break;
+        case 0:
+          std::ofstream(path) << "layer " << layer_;
+          break;
+        case 1:
+          ASSERT_SYSCALL(::symlink("x", path.c_str()));
+          break;
         case 2:
           if (layer_ == 0) break;
           ASSERT_SYSCALL(::mknod(path.c_str(), S_IFCHR, 0));
@@ -72,8 +77,11 @@ class LayerMaker {
           set_xattr(directory, "trusted.overlay.origin", "");
           break;
         case 3:
-        case 4: break;
-        default: make_directory(path, depth); break;
+        case 4:
+          break;
+        default:
+          make_directory(path, depth);
+          break;
       }
     }
   }
@@ -134,8 +142,8 @@ std::string our_xattrs(const MergedTree& merged, const MergedNode& node) {
 void add_directory(const MergedTree& merged, const MergedNode& directory, const std::string& path,
                    Tree& tree) {
   std::string last;
-  const Status status = merged.read_directory(
-      directory, [&](const std::string& name, MergedNode child) -> Status {
+  const Status status =
+      merged.read_directory(directory, [&](const std::string& name, MergedNode child) -> Status {
         EXPECT_LT(last, name) << "names ascend";
         last = name;
         const std::string child_path = path.empty() ? name : path + "/" + name;
@@ -169,10 +177,9 @@ TEST_P(MergedTreeTest, ShowsWhatOverlayfsShows) {
     const std::string base = dir.path() + "/" + std::to_string(layer);
     ASSERT_SYSCALL(::mkdir(base.c_str(), 0755));
     LayerMaker(GetParam(), layer).fill(base, 3);
-    ASSERT_EQ(std::system(("mkfs.erofs --quiet " + base + ".erofs " + base + " >/dev/null").c_str()),
-              0);
-    mounts.push_back(
-        std::make_unique<ScopedMount>(base + ".erofs", base + ".mount", "erofs", ""));
+    ASSERT_EQ(
+        std::system(("mkfs.erofs --quiet " + base + ".erofs " + base + " >/dev/null").c_str()), 0);
+    mounts.push_back(std::make_unique<ScopedMount>(base + ".erofs", base + ".mount", "erofs", ""));
     lower = base + ".mount" + (lower.empty() ? "" : ":") + lower;
     auto image = FileImageSource::open(base + ".erofs");
     ASSERT_TRUE(image) << image.error().to_string();

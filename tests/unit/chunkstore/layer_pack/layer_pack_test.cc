@@ -143,15 +143,12 @@ TEST_F(LayerPackTest, AFailedBuildPublishesNothingAndNamesThePath) {
 TEST_F(LayerPackTest, ALaterLayerThatFailsPublishesNoneOfTheEarlierOnes) {
   const std::string good = TarBuilder().member({.name = "f"}, "x").bytes();
   const std::string bad = TarBuilder().member({.name = "g"}, "y").open_bytes();
-  const auto digest = [](const std::string& text) {
-    return sha256(as_bytes(text)).hex();
-  };
-  const std::string config = R"({"rootfs":{"diff_ids":["sha256:)" + digest(good) +
-                             R"(","sha256:)" + digest(bad) + R"("]}})";
+  const auto digest = [](const std::string& text) { return sha256(as_bytes(text)).hex(); };
+  const std::string config = R"({"rootfs":{"diff_ids":["sha256:)" + digest(good) + R"(","sha256:)" +
+                             digest(bad) + R"("]}})";
   write("image.tar",
         TarBuilder()
-            .member({.name = "manifest.json"},
-                    R"([{"Config":"c.json","Layers":["good","bad"]}])")
+            .member({.name = "manifest.json"}, R"([{"Config":"c.json","Layers":["good","bad"]}])")
             .member({.name = "c.json"}, config)
             .member({.name = "good"}, good)
             .member({.name = "bad"}, bad)
@@ -162,9 +159,9 @@ TEST_F(LayerPackTest, ALaterLayerThatFailsPublishesNoneOfTheEarlierOnes) {
 }
 
 TEST_F(LayerPackTest, ImpliedDirectoriesTakeTheAttributesThatTheyHaveBelow) {
-  write("base.tar", TarBuilder()
-                        .member({.name = "a", .type = '5', .mode = "0000700", .uid = "0000005"})
-                        .bytes());
+  write(
+      "base.tar",
+      TarBuilder().member({.name = "a", .type = '5', .mode = "0000700", .uid = "0000005"}).bytes());
   ok({"build", path("base.tar"), "--tag", "base"});
   write("upper.tar", TarBuilder().member({.name = "a/b/c"}, "x").bytes());
   ok({"build", path("upper.tar"), "--base", "base", "--tag", "on-base"});
@@ -187,8 +184,10 @@ TEST_F(LayerPackTest, EnvironmentAndConfigurationOfTheBaseAreKeptAndChanged) {
 }
 
 TEST_F(LayerPackTest, FlattenMakesOneLayerThatShowsTheSameTree) {
-  write("lower.tar", TarBuilder().member({.name = "d/a"}, "a").member({.name = "d/b"}, "b").bytes());
-  write("upper.tar", TarBuilder().member({.name = "d/b"}, "new").member({.name = "e"}, "e").bytes());
+  write("lower.tar",
+        TarBuilder().member({.name = "d/a"}, "a").member({.name = "d/b"}, "b").bytes());
+  write("upper.tar",
+        TarBuilder().member({.name = "d/b"}, "new").member({.name = "e"}, "e").bytes());
   ok({"build", path("lower.tar"), "--tag", "lower"});
   ok({"build", path("upper.tar"), "--tag", "upper"});
   ok({"compose", "lower", "upper", "--tag", "both"});
@@ -207,12 +206,14 @@ TEST_F(LayerPackTest, FlattenMakesOneLayerThatShowsTheSameTree) {
 
 TEST_F(LayerPackTest, MemoryAndLevelAndJobsDoNotChangeTheLayer) {
   for (int i = 0; i < 2000; ++i) {
-    write("tree/" + std::to_string(i % 50) + "/" + std::to_string(i), std::string(1000, 'a' + i % 26));
+    write("tree/" + std::to_string(i % 50) + "/" + std::to_string(i),
+          std::string(1000, 'a' + i % 26));
   }
   const std::string first = json_text(ok({"build", path("tree"), "--json"}), "image");
   EXPECT_EQ(json_text(ok({"build", path("tree"), "--json", "--level", "9"}), "image"), first);
   EXPECT_EQ(json_text(ok({"build", path("tree"), "--json", "--jobs", "1"}), "image"), first);
-  EXPECT_EQ(json_text(ok({"build", path("tree"), "--json", "--memory-max", "128M"}), "image"), first);
+  EXPECT_EQ(json_text(ok({"build", path("tree"), "--json", "--memory-max", "128M"}), "image"),
+            first);
   EXPECT_EQ(run({"build", path("tree"), "--memory-max", "1M"}), 2);
 }
 

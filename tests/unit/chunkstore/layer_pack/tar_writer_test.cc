@@ -28,16 +28,16 @@ class TarWriterTest : public ::testing::Test {
     EXPECT_EQ(archive.size() % 10240, 0u);
     UniqueFd fd = open_unlinked_temp("/tmp").value();
     EXPECT_TRUE(pwrite_all(fd.get(), 0, as_bytes(archive)));
-    const auto stream = chunkstore::open_range(std::make_shared<const UniqueFd>(std::move(fd)), 0,
-                                               archive.size());
+    const auto stream =
+        chunkstore::open_range(std::make_shared<const UniqueFd>(std::move(fd)), 0, archive.size());
     chunkstore::tar::Reader reader(*stream);
     Member member;
     const auto has_member = reader.next(member);
     EXPECT_TRUE(has_member && *has_member);
     content_.assign(member.size, '\0');
     if (member.size > 0) {
-      EXPECT_TRUE(reader.content().read(
-          {reinterpret_cast<uint8_t*>(content_.data()), content_.size()}));
+      EXPECT_TRUE(
+          reader.content().read({reinterpret_cast<uint8_t*>(content_.data()), content_.size()}));
     }
     Member rest;
     EXPECT_EQ(reader.next(rest).value(), false);
@@ -99,7 +99,8 @@ TEST_F(TarWriterTest, XattrsAndAclsComeBackByteForByte) {
     append_le<uint32_t>(acl, id);
   }
   entry.xattrs = {{"system.posix_acl_access", std::string(as_text(acl))}};
-  EXPECT_EQ(round_trip(entry).acl_access, "user::rw-\nuser:7:r--\ngroup::r--\nmask::r--\nother::---\n");
+  EXPECT_EQ(round_trip(entry).acl_access,
+            "user::rw-\nuser:7:r--\ngroup::r--\nmask::r--\nother::---\n");
   entry.xattrs = {{"system.posix_acl_access", "no ACL"}};
   EXPECT_EQ(round_trip(entry).xattrs, entry.xattrs);
 }

@@ -50,16 +50,16 @@ class EntryCollector final : public EntrySink {
     std::map<std::string, std::string> lines;
     for (const auto& [path, entry] : by_path) {
       const Entry& real = *resolve(by_path, entry);
-      std::string line = "type " + std::to_string(static_cast<int>(real.type)) + " mode " +
-                         std::to_string(real.mode) + " ids " + std::to_string(real.uid) + ":" +
-                         std::to_string(real.gid) + " mtime " + std::to_string(real.mtime_s) +
-                         "." + std::to_string(real.mtime_ns) + " rdev " +
-                         std::to_string(real.rdev_major) + ":" + std::to_string(real.rdev_minor) +
-                         " target " + varve::quoted(real.target) + " content " +
-                         std::to_string(std::hash<std::string>()(contents.at(real.path))) +
-                         " size " + std::to_string(real.size) + " first " +
-                         varve::quoted(first_names.at(&real));
-      for (const auto& [name, value] : real.xattrs) line += " " + varve::quoted(name) + "=" + varve::quoted(value);
+      std::string line =
+          "type " + std::to_string(static_cast<int>(real.type)) + " mode " +
+          std::to_string(real.mode) + " ids " + std::to_string(real.uid) + ":" +
+          std::to_string(real.gid) + " mtime " + std::to_string(real.mtime_s) + "." +
+          std::to_string(real.mtime_ns) + " rdev " + std::to_string(real.rdev_major) + ":" +
+          std::to_string(real.rdev_minor) + " target " + varve::quoted(real.target) + " content " +
+          std::to_string(std::hash<std::string>()(contents.at(real.path))) + " size " +
+          std::to_string(real.size) + " first " + varve::quoted(first_names.at(&real));
+      for (const auto& [name, value] : real.xattrs)
+        line += " " + varve::quoted(name) + "=" + varve::quoted(value);
       lines[path] = line;
     }
     return lines;

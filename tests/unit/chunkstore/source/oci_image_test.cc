@@ -18,7 +18,9 @@ constexpr const char* kManifestType = "application/vnd.oci.image.manifest.v1+jso
 constexpr const char* kIndexType = "application/vnd.oci.image.index.v1+json";
 constexpr const char* kLayerType = "application/vnd.oci.image.layer.v1.tar";
 
-std::string json_quote(const std::string& text) { return "\"" + text + "\""; }
+std::string json_quote(const std::string& text) {
+  return "\"" + text + "\"";
+}
 
 /// Makes OCI layouts, right ones and wrong ones.
 class OciImageTest : public ::testing::Test {
@@ -58,8 +60,8 @@ class OciImageTest : public ::testing::Test {
     for (const std::string& layer : layers) list += (list.empty() ? "" : ",") + layer;
     return blob(kManifestType,
                 R"({"schemaVersion":2,"config":)" +
-                    blob("application/vnd.oci.image.config.v1+json", config) +
-                    R"(,"layers":[)" + list + "]}",
+                    blob("application/vnd.oci.image.config.v1+json", config) + R"(,"layers":[)" +
+                    list + "]}",
                 more);
   }
 
@@ -79,8 +81,7 @@ class OciImageTest : public ::testing::Test {
     const auto image = open(options);
     ASSERT_FALSE(image);
     EXPECT_EQ(image.error().code(), code) << image.error().to_string();
-    EXPECT_NE(image.error().to_string().find(text), std::string::npos)
-        << image.error().to_string();
+    EXPECT_NE(image.error().to_string().find(text), std::string::npos) << image.error().to_string();
   }
 
   const std::string lower_ = TarBuilder().member({.name = "d/a"}, "a").bytes();
@@ -93,7 +94,8 @@ class OciImageTest : public ::testing::Test {
 };
 
 TEST_F(OciImageTest, ReadsConfigAndLayersOfALayout) {
-  write("index.json", index({manifest(config_, {blob(kLayerType, lower_), blob(kLayerType, upper_)})}));
+  write("index.json",
+        index({manifest(config_, {blob(kLayerType, lower_), blob(kLayerType, upper_)})}));
   const auto image = open();
   ASSERT_TRUE(image) << image.error().to_string();
   EXPECT_EQ(image->config.env, (std::vector<std::string>{"A=1", "B="}));

@@ -58,11 +58,10 @@ TEST(OverlayUpperTest, NotesOfTheDriverGoAndEscapedNamesAreContent) {
                            {"user.overlay.origin", "kept"},
                            {"user.x", "1"}});
   EXPECT_FALSE(apply_upper_marks(entry, false).value());
-  EXPECT_EQ(entry.xattrs,
-            (std::map<std::string, std::string>{{"trusted.overlay.opaque", "y"},
-                                                {"trusted.overlay.overlay.x", "2"},
-                                                {"user.overlay.origin", "kept"},
-                                                {"user.x", "1"}}));
+  EXPECT_EQ(entry.xattrs, (std::map<std::string, std::string>{{"trusted.overlay.opaque", "y"},
+                                                              {"trusted.overlay.overlay.x", "2"},
+                                                              {"user.overlay.origin", "kept"},
+                                                              {"user.x", "1"}}));
 }
 
 TEST(OverlayUpperTest, UserMarksCountOnlyWhenTheMountUsedThem) {

@@ -21,7 +21,10 @@ class TarBuilder {
     std::string size;  ///< Octal digits or raw field bytes; from the data when empty.
     std::string mtime = "00000000000";
     std::string link;
-    std::string magic = std::string("ustar\0" "00", 8);
+    std::string magic = std::string(
+        "ustar\0"
+        "00",
+        8);
     std::string prefix;
     std::string raw_at_386;  ///< Old GNU sparse fields.
     std::string dev_major = "0000000";

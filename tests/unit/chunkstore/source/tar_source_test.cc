@@ -35,8 +35,7 @@ Error failure(const std::string& bytes, const std::string& name, TarMode mode = 
     return Error(ErrorCode::kInternal, "accepted");
   }
   EXPECT_NE(result.error().to_string().find("t.tar"), std::string::npos);
-  EXPECT_NE(result.error().to_string().find(name), std::string::npos)
-      << result.error().to_string();
+  EXPECT_NE(result.error().to_string().find(name), std::string::npos) << result.error().to_string();
   return result.error();
 }
 
@@ -75,8 +74,12 @@ std::string noise(size_t size) {
 TEST(TarSourceTest, ReadsEveryTypeAndItsAttributes) {
   TarBuilder tar;
   tar.member({.name = "./", .type = '5', .mode = "0000700", .uid = "0000005"})
-      .member({.name = "./f", .mode = "0004755", .uid = "0000012", .gid = "0000013",
-               .mtime = "00000000144"}, "hello")
+      .member({.name = "./f",
+               .mode = "0004755",
+               .uid = "0000012",
+               .gid = "0000013",
+               .mtime = "00000000144"},
+              "hello")
       .member({.name = "./l", .type = '2', .link = "../anything/at/all"})
       .member({.name = "./c", .type = '3', .dev_major = "0000005", .dev_minor = "0000002"})
       .member({.name = "./b", .type = '4', .dev_major = "0000007", .dev_minor = "0001000"})
@@ -128,10 +131,10 @@ TEST(TarSourceTest, PaxRecordsGiveTheExactBytesOfXattrs) {
                                .bytes());
   ASSERT_TRUE(got) << got.error().to_string();
   const Entry& file = got->entries.at(0);
-  EXPECT_EQ(file.xattrs, (std::map<std::string, std::string>{
-                             {"user.\xff", value},
-                             {"user.a=b%", "1"},
-                             {"security.capability", std::string(20, '\0')}}));
+  EXPECT_EQ(file.xattrs,
+            (std::map<std::string, std::string>{{"user.\xff", value},
+                                                {"user.a=b%", "1"},
+                                                {"security.capability", std::string(20, '\0')}}));
   EXPECT_EQ(file.mtime_s, -2);
   EXPECT_EQ(file.mtime_ns, 750'000'000u);
 }
@@ -144,8 +147,8 @@ TEST(TarSourceTest, LibarchivesOwnXattrRecordsKeepTheNamesApart) {
                                .member({.name = "f"})
                                .bytes());
   ASSERT_TRUE(got) << got.error().to_string();
-  EXPECT_EQ(got->entries.at(0).xattrs, (std::map<std::string, std::string>{
-                                           {"user.a=b% \xff", std::string("v\0w", 3)}}));
+  EXPECT_EQ(got->entries.at(0).xattrs,
+            (std::map<std::string, std::string>{{"user.a=b% \xff", std::string("v\0w", 3)}}));
 }
 
 TEST(TarSourceTest, AclRecordsBecomeTheKernelsXattrUnlessItIsThereItself) {
@@ -158,11 +161,11 @@ TEST(TarSourceTest, AclRecordsBecomeTheKernelsXattrUnlessItIsThereItself) {
   EXPECT_EQ(got->entries.at(0).xattrs.size(), 2u);
   EXPECT_EQ(got->entries.at(0).xattrs.at("system.posix_acl_access").size(), 44u);
   EXPECT_EQ(got->entries.at(0).mode, 01761);
-  got = collect(TarBuilder()
-                    .pax({{"SCHILY.acl.access", text},
-                          {"SCHILY.xattr.system.posix_acl_access", "raw"}})
-                    .member({.name = "f"})
-                    .bytes());
+  got = collect(
+      TarBuilder()
+          .pax({{"SCHILY.acl.access", text}, {"SCHILY.xattr.system.posix_acl_access", "raw"}})
+          .member({.name = "f"})
+          .bytes());
   EXPECT_EQ(got->entries.at(0).xattrs.at("system.posix_acl_access"), "raw");
   got = collect(TarBuilder()
                     .pax({{"SCHILY.acl.access", "user::rw-\ngroup::r--\nother::r--"}})
@@ -213,11 +216,11 @@ TEST(TarSourceTest, NumbersInBase256AreSignedAndBounded) {
   const std::string before_1970("\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xfe", 12);
   const std::string far("\x80\0\0\0\0\0\0\x10\0\0\0\0", 12);
   const std::string id("\x80\0\0\0\xff\xff\xff\xfe", 8);
-  const auto got = collect(TarBuilder()
-                               .member({.name = "a", .uid = id, .size = big, .mtime = before_1970},
-                                       "12345")
-                               .member({.name = "b", .mtime = far})
-                               .bytes());
+  const auto got =
+      collect(TarBuilder()
+                  .member({.name = "a", .uid = id, .size = big, .mtime = before_1970}, "12345")
+                  .member({.name = "b", .mtime = far})
+                  .bytes());
   ASSERT_TRUE(got) << got.error().to_string();
   EXPECT_EQ(got->contents.at("a"), "12345");
   EXPECT_EQ(got->find("a")->uid, 4294967294u);
@@ -309,9 +312,8 @@ TEST(TarSourceTest, AllSparseFormatsGiveTheWholeFile) {
   expected.replace(9000, 6, "second");
   const std::string data = "firstsecond";
   const std::vector<std::pair<std::string, std::string>> pairs = {
-      {"GNU.sparse.size", "10000"},     {"GNU.sparse.numblocks", "2"},
-      {"GNU.sparse.offset", "1024"},    {"GNU.sparse.numbytes", "5"},
-      {"GNU.sparse.offset", "9000"},    {"GNU.sparse.numbytes", "6"}};
+      {"GNU.sparse.size", "10000"}, {"GNU.sparse.numblocks", "2"}, {"GNU.sparse.offset", "1024"},
+      {"GNU.sparse.numbytes", "5"}, {"GNU.sparse.offset", "9000"}, {"GNU.sparse.numbytes", "6"}};
   std::string map = "2\n1024\n5\n9000\n6\n";
   map.resize(512, '\0');
   const auto gnu_pair = [](unsigned offset, unsigned size) {
@@ -324,10 +326,13 @@ TEST(TarSourceTest, AllSparseFormatsGiveTheWholeFile) {
   raw += "00000023420";  // 10,000
   TarBuilder tar;
   tar.pax(pairs).member({.name = "f00"}, data);
-  tar.pax({{"GNU.sparse.size", "10000"}, {"GNU.sparse.map", "1024,5,9000,6"},
+  tar.pax({{"GNU.sparse.size", "10000"},
+           {"GNU.sparse.map", "1024,5,9000,6"},
            {"GNU.sparse.name", "f01"}})
       .member({.name = "GNUSparseFile.1/f01"}, data);
-  tar.pax({{"GNU.sparse.major", "1"}, {"GNU.sparse.minor", "0"}, {"GNU.sparse.name", "f10"},
+  tar.pax({{"GNU.sparse.major", "1"},
+           {"GNU.sparse.minor", "0"},
+           {"GNU.sparse.name", "f10"},
            {"GNU.sparse.realsize", "10000"}})
       .member({.name = "GNUSparseFile.1/f10"}, map + data);
   tar.member({.name = "gnu", .type = 'S', .magic = "ustar  ", .raw_at_386 = raw}, data);
@@ -352,12 +357,13 @@ TEST(TarSourceTest, SparseMapsThatLieAreRefused) {
                 .bytes(),
             "");
   }
-  failure(TarBuilder()
-              .pax({{"GNU.sparse.major", "1"}, {"GNU.sparse.minor", "0"},
-                    {"GNU.sparse.realsize", "10"}})
-              .member({.name = "f"}, "99999999999\n1\n")
-              .bytes(),
-          "");
+  failure(
+      TarBuilder()
+          .pax(
+              {{"GNU.sparse.major", "1"}, {"GNU.sparse.minor", "0"}, {"GNU.sparse.realsize", "10"}})
+          .member({.name = "f"}, "99999999999\n1\n")
+          .bytes(),
+      "");
 }
 
 TEST(TarSourceTest, OciWhiteoutNamesBecomeMarks) {

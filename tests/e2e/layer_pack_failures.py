@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""Makes layer-pack fail in the ways that sources and machines do, and looks at what is left.
+
+    layer_pack_failures.py LAYER_PACK [unittest arguments]
+
+Whatever fails must end with a message that names the path and a non-zero status, publish nothing,
+and leave a store that `verify` finds clean and the next build can use. And what need not fail must
+not: with little memory, what does not fit is spilled and the layer stays the same.
+"""
+
+import io
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+import unittest
+
+LAYER_PACK = None
+PUBLISHED = ("refs", "images", "layers", "placements")
+RUN_TIMEOUT_S = 300
+NOBODY = 65534
+MEMORY_MAX_BYTES = 512 << 20
+
+
+# A process's peak counts what its parent held when it was started, so a small parent starts it.
+MEASURE = """
+import resource, subprocess, sys
+status = subprocess.run(sys.argv[1:]).returncode
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss, file=sys.stderr)
+sys.exit(status)
+"""
+
+
+class FailureTest(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(dir="/var/tmp", prefix="varve-failures-")
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+        self.folder.chmod(0o777)
+        self.store = self.folder / "store"
+        os.environ["XDG_CACHE_HOME"] = str(self.folder / "cache")
+
+    def start(self, *arguments, **options):
+        return subprocess.Popen([LAYER_PACK, *arguments, "--store", f"file://{self.store}"],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+    def run_tool(self, *arguments, **options):
+        process = self.start(*arguments, **options)
+        out, err = process.communicate(timeout=RUN_TIMEOUT_S)
+        return process.returncode, out, err
+
+    def succeeds(self, *arguments, **options):
+        status, out, err = self.run_tool(*arguments, **options)
+        self.assertEqual(0, status, err)
+        return out
+
+    def published(self):
+        return sorted(str(path.relative_to(self.store)) for kind in PUBLISHED
+                      for path in (self.store / kind).rglob("*") if path.is_file())
+
+    def expect_clean_store(self, published=()):
+        self.assertEqual(sorted(published), self.published())
+        self.assertIn(" 0 faults", self.succeeds("verify"))
+
+    def source(self, name="source"):
+        source = self.folder / name
+        source.mkdir()
+        source.chmod(0o755)
+        return source
+
+
+class Sources(FailureTest):
+    def test_an_unreadable_file_or_directory_is_named(self):
+        for number, kind in enumerate(("file", "directory")):
+            with self.subTest(kind):
+                source = self.source(f"source{number}")
+                (source / "readable").write_text("x")
+                if kind == "file":
+                    (source / "secret").write_text("s")
+                else:
+                    (source / "secret").mkdir()
+                (source / "secret").chmod(0)
+                status, _, err = self.run_tool("build", source, "--tag", "a", user=NOBODY,
+                                               group=NOBODY, extra_groups=[])
+                self.assertEqual(5, status, err)
+                self.assertIn("secret", err)
+                self.assertIn("Permission denied", err)
+                self.expect_clean_store()
+
+    def test_a_file_that_changes_is_named(self):
+        source = self.source()
+        rng = random.Random(1)
+        for number in range(8):
+            (source / f"file{number}").write_bytes(rng.randbytes(16 << 20))
+        stop = threading.Event()
+
+        def change():
+            with open(source / "file7", "ab") as file:
+                while not stop.is_set():
+                    file.write(b"x")
+                    file.flush()
+                    time.sleep(0.001)
+
+        thread = threading.Thread(target=change)
+        thread.start()
+        try:
+            status, _, err = self.run_tool("build", source, "--tag", "a")
+        finally:
+            stop.set()
+            thread.join()
+        self.assertEqual(2, status, err)
+        self.assertIn("file7", err)
+        self.expect_clean_store()
+        self.succeeds("build", source, "--tag", "a")
+
+    def test_a_missing_source_makes_no_store(self):
+        status, _, err = self.run_tool("build", self.folder / "nothing")
+        self.assertEqual(3, status)
+        self.assertIn("nothing", err)
+        self.assertFalse(self.store.exists())
+
+
+class Interruptions(FailureTest):
+    def test_a_build_that_is_killed_publishes_nothing_and_hinders_nobody(self):
+        source = self.source()
+        rng = random.Random(2)
+        for number in range(24):
+            (source / f"file{number}").write_bytes(rng.randbytes(8 << 20))
+        process = self.start("build", source, "--tag", "a")
+        deadline = time.monotonic() + RUN_TIMEOUT_S
+        while process.poll() is None and time.monotonic() < deadline:
+            packs = self.store / "packs"
+            if packs.exists() and any(path.is_file() for path in packs.rglob("*")):
+                break
+            time.sleep(0.005)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        self.assertEqual(-signal.SIGKILL, process.returncode, "the build was over too soon")
+        self.expect_clean_store()
+        self.succeeds("build", source, "--tag", "a")
+        self.assertIn(" 0 faults", self.succeeds("verify"))
+
+    def test_an_export_that_fails_leaves_no_file(self):
+        source = self.source()
+        (source / "f").write_bytes(random.Random(3).randbytes(4 << 20))
+        self.succeeds("build", source, "--tag", "a")
+        for pack in [path for path in (self.store / "packs").rglob("*") if path.is_file()]:
+            with open(pack, "r+b") as file:
+                file.seek(1 << 20)
+                file.write(b"damage")
+        target = self.folder / "target"
+        target.mkdir()
+        for flag in ("--tar", "--erofs"):
+            status, _, err = self.run_tool("export", "a", flag, target / "out")
+            self.assertEqual(6, status, err)
+            self.assertEqual([], os.listdir(target))
+        self.assertEqual(6, self.run_tool("verify")[0])
+
+    def test_an_output_nobody_reads_is_an_error(self):
+        source = self.source()
+        (source / "f").write_bytes(random.Random(4).randbytes(4 << 20))
+        self.succeeds("build", source, "--tag", "a")
+        for arguments in (("cat", "a", "f"), ("export", "a", "--tar", "-")):
+            process = self.start(*arguments)
+            process.stdout.close()
+            err = process.stderr.read()
+            self.assertGreater(process.wait(timeout=RUN_TIMEOUT_S), 0, err)
+            process.stderr.close()
+            self.assertIn("standard output", err)
+
+
+class Memory(FailureTest):
+    ENTRIES = 150_000
+
+    def make_tar(self, order):
+        """Many small files with long names, entries in the given order."""
+        path = self.folder / "many.tar"
+        with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as tar:
+            for number in order:
+                info = tarfile.TarInfo(f"{'d' * 40}{number % 97}/{'n' * 60}{number}")
+                content = f"content of {number}\n".encode() * (number % 40)
+                info.size, info.mtime = len(content), 1_600_000_000 + number
+                tar.addfile(info, io.BytesIO(content))
+        return path
+
+    def build(self, path, *options):
+        """Layer ids and peak resident bytes."""
+        done = subprocess.run(
+            [sys.executable, "-c", MEASURE, LAYER_PACK, "build", path, "--json", "--store",
+             f"file://{self.store}", *options],
+            capture_output=True, text=True, timeout=RUN_TIMEOUT_S, check=False)
+        self.assertEqual(0, done.returncode, done.stderr)
+        return json.loads(done.stdout)["layers"], int(done.stderr.splitlines()[-1]) << 10
+
+    def test_spilling_keeps_the_layer_and_the_bound(self):
+        order = list(range(self.ENTRIES))
+        plain, peak = self.build(self.make_tar(order))
+        self.assertLess(peak, MEMORY_MAX_BYTES)
+        random.Random(5).shuffle(order)
+        spilled, low_peak = self.build(self.make_tar(order), "--memory-max", "128M")
+        self.assertEqual(plain, spilled)
+        self.assertLess(low_peak, peak)
+        self.assertLess(low_peak, MEMORY_MAX_BYTES)
+
+
+def main():
+    global LAYER_PACK
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    LAYER_PACK = os.path.abspath(sys.argv.pop(1))
+    if os.geteuid() != 0:
+        print("SKIP: root: becoming another user needs it")
+        return 77
+    unittest.main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
