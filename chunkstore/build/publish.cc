@@ -9,12 +9,8 @@
 #include "chunkstore/store/closure.h"
 
 namespace varve::chunkstore {
-namespace {
-
-/// Puts layers and all that they need into the lease, waits where a collector is at work on them,
-/// and then makes sure that everything is there.
-Status secure_layers(Store& store, Lease& lease, const std::vector<Digest>& layers,
-                     const SleepFunction& sleep) {
+Status hold_layers(Store& store, Lease& lease, std::span<const Digest> layers,
+                   const SleepFunction& sleep) {
   std::vector<std::string> keys;
   for (const Digest& layer : layers) {
     auto closure = layer_closure(store, layer, kNoDeadline);
@@ -27,13 +23,11 @@ Status secure_layers(Store& store, Lease& lease, const std::vector<Digest>& laye
   return {};
 }
 
-}  // namespace
-
 Result<Digest> publish_image(Store& store, Lease& lease, const Image& image,
                              const SleepFunction& sleep) {
   VARVE_ASSIGN(const Bytes bytes, encode_image(image));
   const Digest id = sha256(bytes);
-  VARVE_TRY(secure_layers(store, lease, image.layers, sleep));
+  VARVE_TRY(hold_layers(store, lease, image.layers, sleep));
   const std::string key = image_key(id);
   VARVE_TRY(lease.add({&key, 1}));
   VARVE_TRY(claim(store, {&key, 1}, sleep));
@@ -49,7 +43,7 @@ Status publish_ref(Store& store, Lease& lease, const RefName& ref, const Digest&
   VARVE_TRY(claim(store, {&key, 1}, sleep));
   VARVE_ASSIGN(const StoredImage stored,
                ImageStore({&store, [](Store*) {}}).image(image, kNoDeadline));
-  VARVE_TRY(secure_layers(store, lease, stored.image.layers, sleep));
+  VARVE_TRY(hold_layers(store, lease, stored.image.layers, sleep));
   VARVE_TRY(lease.renew());
   return store.replace(ref_key(ref), as_bytes(encode_pointer(image)), kNoDeadline);
 }

@@ -89,6 +89,8 @@ Status run_build(const BuildOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(auto store, chunkstore::open_store(options.store, /*create=*/true));
   VARVE_ASSIGN(Base base, open_base(store, options.base));
   VARVE_ASSIGN(const auto session, BuildSession::open(store, options.pack));
+  // From here on garbage collection leaves the base alone.
+  VARVE_TRY(chunkstore::hold_layers(*store, session->packs().lease(), base.parts.layers));
   {
     Progress progress(io, "packing");
     VARVE_TRY(build_layers(plan, base, *session, progress));
@@ -109,6 +111,8 @@ Status run_diff(const DiffOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(auto store, chunkstore::open_store(options.store, /*create=*/false));
   VARVE_ASSIGN(Base base, open_base(store, options.base));
   VARVE_ASSIGN(const auto session, BuildSession::open(store, options.pack));
+  // From here on garbage collection leaves the base alone.
+  VARVE_TRY(chunkstore::hold_layers(*store, session->packs().lease(), base.parts.layers));
   {
     Progress progress(io, "packing");
     VARVE_TRY(session->build_layer(*source, session->builder_options(), progress));

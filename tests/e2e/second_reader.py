@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A store, read with nothing but what varve-store(5) and varve-layer(5) say.
+"""A store, read with nothing but what varve-store(5), varve-layer(5) and varve-erofs(5) say.
 
     second_reader.py LAYER_PACK
 
 Packs two trees with layer-pack and follows ref → image → layer → placement → packs in Python; the
 bytes must be those that `layer-pack export --erofs` writes. Then the chunks' sizes must be those that
-the cutting rules of varve-layer(5), written down here once more, give for the files.
+the cutting rules of varve-erofs(5), written down here once more, give for the files.
 """
 
 import argparse

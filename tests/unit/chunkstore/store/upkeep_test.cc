@@ -125,6 +125,17 @@ TEST_F(UpkeepTest, WhatALeaseListsLivesWithAllThatItNames) {
   EXPECT_EQ(collect(0).deleted_count, 4u);
 }
 
+TEST_F(UpkeepTest, TheBaseOfABuildIsHeldFromItsStart) {
+  const auto base = test::put_layer(*disk_, test::make_chunks(20, 2, 5000));
+  auto lease = Lease::take(disk_).value();
+  ASSERT_TRUE(hold_layers(*disk_, *lease, {&base.id, 1}));
+  EXPECT_EQ(collect(0).condemned_count, 0u);
+  ASSERT_TRUE(lease->release());
+  EXPECT_EQ(collect(0).deleted_count, 4u);
+  lease = Lease::take(disk_).value();
+  EXPECT_EQ(hold_layers(*disk_, *lease, {&base.id, 1}).error().code(), ErrorCode::kNotFound);
+}
+
 TEST_F(UpkeepTest, AnExpiredLeaseProtectsNothingAndIsRemoved) {
   const auto leased = test::put_layer(*disk_, test::make_chunks(20, 2, 5000));
   const int64_t now = disk_->now_s(kNoDeadline).value();
