@@ -54,6 +54,14 @@ constexpr int kControlFd = 3;
   __builtin_unreachable();
 }
 
+/// In a frame of its own: vfork returns twice, and locals that change between may be lost.
+[[gnu::noinline]] pid_t start_command(const ChildContext& context, const MountsMessage& identity,
+                                      int terminal, volatile int& failure) {
+  const pid_t command = ::vfork();
+  if (command == 0) become_command(context, identity, terminal, failure);
+  return command;
+}
+
 void report(Report message) { (void)send_message(kControlFd, &message, sizeof message, {}); }
 
 /// Keeps only the standard streams and the control socket, the latter under a known number.
@@ -134,10 +142,14 @@ void run_init(ChildContext& context, const MountsMessage& identity, int terminal
             .operation = static_cast<uint32_t>(context.plan.operations.size())});
     ::_exit(1);
   }
+<<<<<<< HEAD
   // As `failure`, read again after the child has run on this stack.
   const volatile int kept_terminal = terminal;
   const pid_t command = ::vfork();
   if (command == 0) become_command(context, identity, kept_terminal, failure);
+=======
+  const pid_t command = start_command(context, identity, terminal, failure);
+>>>>>>> f9607d7 (benchmarks: Add the launch floor and the launch bench)
   const uint64_t ready_ns = monotonic_ns();
   if (command < 0) failure = errno;
   if (kept_terminal >= 0) ::close(kept_terminal);
