@@ -1,6 +1,7 @@
 #include "launcher/host_side.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/sched.h>
 #include <linux/securebits.h>
 #include <sys/fsuid.h>
@@ -9,6 +10,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -69,6 +71,7 @@ class HostSide {
   Status mount_overlay(const Operation& operation);
   Status set_overlay_layers(int context);
   Status make_dev(const Operation& operation);
+  Status lend_pipes(uint32_t uid);
 
   const Plan& plan_;
   HostInputs inputs_;
@@ -218,8 +221,26 @@ Status HostSide::run(const Operation& operation) {
   }
 }
 
+/// Programs open /dev/stdout and the like, which for a pipe asks the pipe's owner: it becomes the
+/// sandbox's user. Anonymous pipes only; files of the caller keep their owner.
+Status HostSide::lend_pipes(uint32_t uid) {
+  uint32_t host_uid = 0;
+  for (const IdExtent& extent : plan_.id_map) {
+    if (uid >= extent.inside && uid - extent.inside < extent.count) {
+      host_uid = extent.outside + (uid - extent.inside);
+    }
+  }
+  for (int fd = 0; fd <= 2 && host_uid != 0; ++fd) {
+    struct statfs status;
+    if (::fstatfs(fd, &status) != 0 || status.f_type != PIPEFS_MAGIC) continue;
+    if (::fchown(fd, host_uid, static_cast<gid_t>(-1)) != 0) return fail_errno("lending a pipe");
+  }
+  return {};
+}
+
 Status HostSide::send_mounts() {
   VARVE_ASSIGN(const MountsMessage identity, find_identity(root_.get(), plan_.process.user));
+  VARVE_TRY(lend_pipes(identity.uid));
   int fds[3] = {root_.get(), dev_.get(), etc_.get()};
   const size_t count = etc_ ? 3 : 2;
   if (const int error = send_message(control_.get(), &identity, sizeof identity, {fds, count})) {

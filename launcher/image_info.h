@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "base/unique_fd.h"
+
 namespace varve::launcher {
 
 /// The run configuration of an image, as in the OCI image configuration.
@@ -31,5 +33,10 @@ struct ImageInfo {
   std::vector<LayerInfo> layers;    ///< Lowest first.
   std::string lease;
 };
+
+/// Drops every lower occurrence of a layer that occurs again above, with its mount: what it holds is
+/// seen through the upper one anyway, and overlayfs refuses one tree twice. `mounts` is empty or has
+/// one entry a layer.
+void drop_repeated_layers(std::vector<LayerInfo>& layers, std::vector<UniqueFd>& mounts);
 
 }  // namespace varve::launcher

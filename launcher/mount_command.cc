@@ -83,11 +83,12 @@ Status mount_image(const std::vector<std::string>& args) {
                                  .layers = spec.extra_layers, .domain = spec.domain,
                                  .mounts = true, .keep = true})));
   VARVE_ASSIGN(ControlClient::Response response, client.receive());
-  VARVE_ASSIGN(const ImageInfo image, parse_image_info(response.body));
+  VARVE_ASSIGN(ImageInfo image, parse_image_info(response.body));
   const auto mount = [&]() -> Status {
     if (response.fds.empty() || response.fds.size() != image.layers.size()) {
       return fail(ErrorCode::kCorruption, "varvefs gave no mount for a layer");
     }
+    drop_repeated_layers(image.layers, response.fds);
     VARVE_ASSIGN(const UniqueFd tree, combine(std::move(response.fds)));
     VARVE_TRY(make_directories(spec.run_dir + "/mounts", 0700));
     VARVE_TRY(write_file_atomic(record, as_bytes(image.lease), 0600));

@@ -45,6 +45,7 @@ Status take_image(Attached& attached, bool mounts) {
                                             " mounts for " +
                                             std::to_string(attached.image.layers.size()) + " layers");
   }
+  drop_repeated_layers(attached.image.layers, attached.mounts);
   return {};
 }
 

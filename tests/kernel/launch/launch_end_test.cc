@@ -1,0 +1,91 @@
+// Ends of every kind leave nothing: storms, kills, hostile leftovers.
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "launch_fixture.h"
+
+namespace varve::launcher {
+namespace {
+
+class LaunchEndTest : public LaunchTest {};
+
+TEST_F(LaunchEndTest, AHundredRunsInARowLeaveNothing) {
+  for (int i = 0; i < 100; ++i) {
+    const Result result = run({"base", "--", "true"});
+    ASSERT_EQ(result.status, 0) << result.err;
+  }
+}
+
+TEST_F(LaunchEndTest, ConcurrentStormsLeaveNothing) {
+  std::vector<std::thread> threads;
+  std::atomic<int> failures{0};
+  for (int storm = 0; storm < 2; ++storm) {
+    for (int lane = 0; lane < 5; ++lane) {
+      threads.emplace_back([&failures] {
+        for (int i = 0; i < 10; ++i) {
+          const Result result = sh("echo x >/tmp/f; exit 3", {"--memory", "64M", "--cpus", "1"});
+          if (result.status != 3) {
+            ++failures;
+            std::printf("%d %s\n", result.status, result.err.c_str());
+          }
+        }
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures, 0);
+}
+
+TEST_F(LaunchEndTest, AKilledRunTakesItsSandboxAlongAndTheNextCleansUp) {
+  Running running = start({"base", "--", "sh", "-c", "mkdir -p /a/b; setsid sleep 1000 & echo ready; sleep 1000"});
+  ASSERT_TRUE(running.wait_for("ready"));
+  ASSERT_EQ(::kill(running.pid, SIGKILL), 0);
+  EXPECT_EQ(running.wait(), 1000 + SIGKILL);
+  running.rest();  // Ends when every process of the sandbox is gone.
+  EXPECT_EQ(run({"base", "--", "true"}).status, 0);
+}
+
+TEST_F(LaunchEndTest, RunsKilledAtAnyMomentAreCleanedUp) {
+  // From before the first system call to after the last: a kill meets every step of the set-up.
+  for (int i = 0; i < 40; ++i) {
+    Running running = start({"base", "--", "sleep", "1000"});
+    ::usleep(static_cast<useconds_t>(i) * 400);
+    ASSERT_EQ(::kill(running.pid, SIGKILL), 0);
+    running.wait();
+    running.rest();
+  }
+  EXPECT_EQ(run({"base", "--", "true"}).status, 0);
+}
+
+TEST_F(LaunchEndTest, TerminatedDuringTheSetUpItStillCleansUp) {
+  for (int i = 0; i < 20; ++i) {
+    Running running = start({"base", "--", "sleep", "1000"});
+    ::usleep(static_cast<useconds_t>(i) * 600);
+    ASSERT_EQ(::kill(running.pid, SIGTERM), 0);
+    const int status = running.wait();
+    EXPECT_TRUE(status == 128 + SIGTERM || status == 1000 + SIGTERM) << status;
+    running.rest();
+  }
+  EXPECT_EQ(run({"base", "--", "true"}).status, 0);
+}
+
+TEST_F(LaunchEndTest, AKilledFirstProcessIsNoOutcomeOfTheCommand) {
+  Running running = start({"base", "--", "sh", "-c", "echo ready; sleep 1000"});
+  ASSERT_TRUE(running.wait_for("ready"));
+  const Result child = execute({"pgrep", "-P", std::to_string(running.pid)});
+  ASSERT_EQ(child.status, 0);
+  ASSERT_EQ(::kill(std::stoi(child.out), SIGKILL), 0);
+  EXPECT_EQ(running.wait(), 125);
+}
+
+TEST_F(LaunchEndTest, HostileLeftoversAreRemoved) {
+  const Result result = sh("cd /tmp && sandbox_probe deep && exit 4");
+  EXPECT_EQ(result.status, 4) << result.err;
+}
+
+}  // namespace
+}  // namespace varve::launcher

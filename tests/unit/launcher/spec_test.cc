@@ -1,0 +1,81 @@
+#include "launcher/spec.h"
+
+#include <gtest/gtest.h>
+
+namespace varve::launcher {
+namespace {
+
+TEST(SpecTest, SizesAreBinaryMultiples) {
+  EXPECT_EQ(parse_bytes("512"), 512u);
+  EXPECT_EQ(parse_bytes("64k"), 64u << 10);
+  EXPECT_EQ(parse_bytes("1.5G"), 3u << 29);
+  EXPECT_EQ(parse_bytes("2GiB"), uint64_t{2} << 30);
+  EXPECT_EQ(parse_bytes("3MB"), 3u << 20);
+  EXPECT_EQ(parse_bytes("1t"), uint64_t{1} << 40);
+}
+
+TEST(SpecTest, MalformedSizesAreRefused) {
+  for (const char* text : {"", "M", "-1", "+1", "1x", "1.", ".5", "1.2345", "1 M", "1MM", "0x10",
+                           "99999999999999", "9999999999999t", "1.5.5", "1e3"}) {
+    EXPECT_FALSE(parse_bytes(text)) << text;
+  }
+}
+
+TEST(SpecTest, CpusAreThousandths) {
+  EXPECT_EQ(parse_cpus("2"), 2000u);
+  EXPECT_EQ(parse_cpus("0.5"), 500u);
+  EXPECT_EQ(parse_cpus("0.125"), 125u);
+  for (const char* text : {"", "a", "-1", "1.2345", "5000000000"}) EXPECT_FALSE(parse_cpus(text)) << text;
+}
+
+TEST(SpecTest, NumbersHaveOneSpelling) {
+  EXPECT_EQ(parse_u32("0"), 0u);
+  EXPECT_EQ(parse_u32("4294967295"), 4294967295u);
+  for (const char* text : {"", "00", "01", "4294967296", "-1", " 1", "1 "}) {
+    EXPECT_FALSE(parse_u32(text)) << text;
+  }
+}
+
+struct BadSpec {
+  const char* option;
+  void (*spoil)(Spec&);
+};
+
+class SpecValidateTest : public testing::TestWithParam<BadSpec> {};
+
+TEST_P(SpecValidateTest, NamesTheOptionThatIsWrong) {
+  Spec spec;
+  spec.image = "debian:12";
+  ASSERT_TRUE(validate(spec));
+  GetParam().spoil(spec);
+  const Status status = validate(spec);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code(), ErrorCode::kInvalidArgument);
+  EXPECT_TRUE(status.error().to_string().starts_with(GetParam().option)) << status.error().to_string();
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, SpecValidateTest,
+    testing::Values(BadSpec{"IMAGE", [](Spec& s) { s.image.clear(); }},
+                    BadSpec{"--layer", [](Spec& s) { s.extra_layers = {"abc"}; }},
+                    BadSpec{"--layer", [](Spec& s) { s.extra_layers = {std::string(64, 'G')}; }},
+                    BadSpec{"--memory", [](Spec& s) { s.memory_bytes_max = 1000; }},
+                    BadSpec{"--cpus", [](Spec& s) { s.cpu_milli_max = 9; }},
+                    BadSpec{"--pids", [](Spec& s) { s.pids_max = 1; }},
+                    BadSpec{"--env", [](Spec& s) { s.env = {"=x"}; }},
+                    BadSpec{"--env", [](Spec& s) { s.env = {"NAME"}; }},
+                    BadSpec{"--env", [](Spec& s) { s.env = {std::string("A=b\0c", 5)}; }},
+                    BadSpec{"--workdir", [](Spec& s) { s.workdir = "relative"; }},
+                    BadSpec{"--rw-size", [](Spec& s) { s.rw_bytes_max = 1; }},
+                    BadSpec{"--keep",
+                            [](Spec& s) {
+                              s.keep = true;
+                              s.rw_bytes_max = 1 << 20;
+                            }},
+                    BadSpec{"--user", [](Spec& s) { s.user = ":5"; }},
+                    BadSpec{"--run-dir", [](Spec& s) { s.run_dir = "run"; }},
+                    BadSpec{"--state-dir", [](Spec& s) { s.state_dir = ""; }},
+                    BadSpec{"--domain", [](Spec& s) { s.domain = "../other"; }}));
+
+}  // namespace
+}  // namespace varve::launcher
