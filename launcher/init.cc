@@ -142,17 +142,10 @@ void run_init(ChildContext& context, const MountsMessage& identity, int terminal
             .operation = static_cast<uint32_t>(context.plan.operations.size())});
     ::_exit(1);
   }
-<<<<<<< HEAD
-  // As `failure`, read again after the child has run on this stack.
-  const volatile int kept_terminal = terminal;
-  const pid_t command = ::vfork();
-  if (command == 0) become_command(context, identity, kept_terminal, failure);
-=======
   const pid_t command = start_command(context, identity, terminal, failure);
->>>>>>> f9607d7 (benchmarks: Add the launch floor and the launch bench)
   const uint64_t ready_ns = monotonic_ns();
   if (command < 0) failure = errno;
-  if (kept_terminal >= 0) ::close(kept_terminal);
+  if (terminal >= 0) ::close(terminal);
   if (failure != 0) {
     report({.kind = ReportKind::kExecFailed, .errno_value = failure});
     ::_exit(1);
