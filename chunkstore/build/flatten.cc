@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/check.h"
 #include "chunkstore/build/metadata_writer.h"
@@ -88,7 +89,7 @@ class Flattener {
   std::vector<uint64_t> block_bases_;  ///< Of each layer's data in the new data region.
   uint64_t data_blocks_ = 0;
   /// By layer and nid: directories that were listed. A second time means a loop.
-  std::vector<std::vector<bool>> seen_directories_;
+  std::vector<std::unordered_set<uint64_t>> seen_directories_;
   /// Inodes with several names: layer and nid → sequence.
   std::vector<std::unordered_map<uint64_t, uint32_t>> linked_{layers_.size()};
   uint32_t linked_count_ = 0;
@@ -119,12 +120,9 @@ Status Flattener::walk() {
 
 Status Flattener::enter(const Directory& directory) {
   for (const MergedNode::Part& part : directory.node.parts) {
-    auto& seen = seen_directories_[part.layer];
-    if (part.nid >= seen.size()) seen.resize(part.nid + 1);
-    if (seen[part.nid])
+    if (!seen_directories_[part.layer].insert(part.nid).second)
       return fail(ErrorCode::kCorruption, quoted(key_to_path(directory.key)) +
                                               ": the same directory inode has several names");
-    seen[part.nid] = true;
   }
   return {};
 }

@@ -1,7 +1,9 @@
 #include "chunkstore/build/layer_builder.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <random>
 
 #include "tests/unit/chunkstore/build/build_test.h"
@@ -272,6 +274,43 @@ TEST(LayerBuilderTest, ReportsWhatTheSinkReportsAndStops) {
       EXPECT_EQ(layer.error().code(), ErrorCode::kNoSpace);
     }
   }
+}
+
+/// Files of this process cannot grow beyond `bytes` while it lives: writing fails as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) {
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &old_);
+    const rlimit lowered{bytes, old_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &lowered);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &old_);
+    signal(SIGXFSZ, SIG_DFL);
+  }
+
+ private:
+  rlimit old_{};
+};
+
+TEST(LayerBuilderTest, NamesTheTemporaryDirectoryWhenItIsFullWhereverThatHappens) {
+  LayerBuilderOptions options;
+  options.sort_memory_bytes = 16 << 10;
+  options.temp_directory = "/var/tmp";
+  size_t failed = 0;
+  bool has_passed = false;
+  for (rlim_t limit = 4096; !has_passed; limit += limit / 2) {
+    MemorySink sink;
+    const FileSizeLimit full(limit);
+    const auto layer = build(sink, mixed_tree(), Contents::kStreamed, options);
+    has_passed = layer.has_value();
+    if (has_passed) break;
+    ++failed;
+    EXPECT_EQ(layer.error().code(), ErrorCode::kNoSpace) << layer.error().to_string();
+    EXPECT_NE(layer.error().to_string().find("temporary file in '/var/tmp'"), std::string::npos);
+  }
+  EXPECT_GT(failed, 5U);
 }
 
 TEST(LayerBuilderTest, NamesADeferredFileThatHasGone) {
