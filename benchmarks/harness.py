@@ -11,7 +11,6 @@ import os
 import pathlib
 import platform
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -129,7 +128,8 @@ def scratch(parent, keep=False):
         yield folder
     finally:
         if not keep:
-            shutil.rmtree(folder)
+            # Never into what a failure may have left mounted here.
+            subprocess.run(["rm", "-rf", "--one-file-system", folder], check=False)
 
 
 class Report:

@@ -46,12 +46,18 @@ def attach_mount(descriptor, target):
                        MOVE_MOUNT_F_EMPTY_PATH), f"attaching a mount on {target}")
 
 
-def set_read_ahead(path, kib):
-    """Sets the read-ahead of the filesystem that `path` lies on; returns what it was."""
-    device = os.stat(path).st_dev
-    control = f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb"
-    with open(control) as setting:
-        before = int(setting.read())
-    with open(control, "w") as setting:
+def backing_devices():
+    """The names of the kernel's backing devices. One that a mount made has no other link to it: a
+    mount of EROFS on a file is `erofs-<number>`."""
+    return set(os.listdir("/sys/class/bdi"))
+
+
+def set_read_ahead(backing_device, kib):
+    with open(f"/sys/class/bdi/{backing_device}/read_ahead_kb", "w") as setting:
         setting.write(str(kib))
-    return before
+
+
+def backing_device_of(path):
+    """That of a filesystem that is named by its device number, as FUSE is."""
+    device = os.stat(path).st_dev
+    return f"{os.major(device)}:{os.minor(device)}"
