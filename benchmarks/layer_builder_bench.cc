@@ -1,8 +1,8 @@
 // layer_builder_bench entries COUNT [SORT_MIB]: COUNT empty, small and linked entries in random
 // order through the layer builder. layer_builder_bench files COUNT [SORT_MIB]: all of them small
 // files with different content, the costliest kind. layer_builder_bench directory PATH [SORT_MIB]:
-// the files of a tree. The sink drops what it gets, so this measures the producer alone: sorting, resolving,
-// reading, cutting, hashing of small files, metadata. Prints one JSON object.
+// the files of a tree. The sink drops what it gets, so this measures the producer alone: sorting,
+// resolving, reading, cutting, hashing of small files, metadata. Prints one JSON object.
 
 #include <sys/resource.h>
 
@@ -59,8 +59,7 @@ class TextStream final : public ContentStream {
 /// members were shuffled.
 class SyntheticSource final : public EntrySource {
  public:
-  SyntheticSource(uint64_t count, bool is_all_files)
-      : count_(count), is_all_files_(is_all_files) {}
+  SyntheticSource(uint64_t count, bool is_all_files) : count_(count), is_all_files_(is_all_files) {}
   Status read_into(EntrySink& sink) override {
     // A full-period congruential generator over the next power of two.
     uint64_t modulus = 1;
@@ -112,7 +111,8 @@ int main(int argc, char** argv) {
   const std::string kind = argc >= 3 ? argv[1] : "";
   const bool is_directory = kind == "directory";
   if (!is_directory && kind != "entries" && kind != "files") {
-    std::fprintf(stderr, "usage: %s entries COUNT|files COUNT|directory PATH [SORT_MIB]\n", argv[0]);
+    std::fprintf(stderr, "usage: %s entries COUNT|files COUNT|directory PATH [SORT_MIB]\n",
+                 argv[0]);
     return 2;
   }
   std::unique_ptr<EntrySource> source;
@@ -124,8 +124,8 @@ int main(int argc, char** argv) {
     }
     source = std::move(*opened);
   } else {
-    source = std::make_unique<SyntheticSource>(std::strtoull(argv[2], nullptr, 10),
-                                               kind == "files");
+    source =
+        std::make_unique<SyntheticSource>(std::strtoull(argv[2], nullptr, 10), kind == "files");
   }
   const size_t sort_bytes = argc > 3 ? std::strtoull(argv[3], nullptr, 10) << 20 : 0;
   NullSink sink;
@@ -140,16 +140,16 @@ int main(int argc, char** argv) {
   getrusage(RUSAGE_SELF, &usage);
   const double cpu_s = static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
                        static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
-  std::printf("{\"benchmark\": \"layer_builder\", \"input\": \"%s %s\", \"cpus\": %u, \"n\": 1,\n"
-              " \"seconds\": %.3f, \"cpu_seconds\": %.3f, \"names\": %lu, \"names_per_second\": %.0f,\n"
-              " \"file_bytes\": %lu, \"submitted_bytes\": %lu, \"megabytes_per_second\": %.1f,\n"
-              " \"metadata_bytes\": %lu, \"metadata_bytes_per_inode\": %.1f,\n"
-              " \"peak_rss_mib\": %.1f, \"peak_rss_bound_mib\": 512}\n",
-              argv[1], argv[2], std::thread::hardware_concurrency(), seconds, cpu_s,
-              layer->counts.names, static_cast<double>(layer->counts.names) / seconds,
-              layer->counts.file_bytes, sink.bytes(),
-              static_cast<double>(layer->counts.file_bytes) / 1e6 / seconds, layer->metadata_size,
-              static_cast<double>(layer->metadata_size) / static_cast<double>(layer->counts.inodes),
-              static_cast<double>(usage.ru_maxrss) / 1024);
+  std::printf(
+      "{\"benchmark\": \"layer_builder\", \"input\": \"%s %s\", \"cpus\": %u, \"n\": 1,\n"
+      " \"seconds\": %.3f, \"cpu_seconds\": %.3f, \"names\": %lu, \"names_per_second\": %.0f,\n"
+      " \"file_bytes\": %lu, \"submitted_bytes\": %lu, \"megabytes_per_second\": %.1f,\n"
+      " \"metadata_bytes\": %lu, \"metadata_bytes_per_inode\": %.1f,\n"
+      " \"peak_rss_mib\": %.1f, \"peak_rss_bound_mib\": 512}\n",
+      argv[1], argv[2], std::thread::hardware_concurrency(), seconds, cpu_s, layer->counts.names,
+      static_cast<double>(layer->counts.names) / seconds, layer->counts.file_bytes, sink.bytes(),
+      static_cast<double>(layer->counts.file_bytes) / 1e6 / seconds, layer->metadata_size,
+      static_cast<double>(layer->metadata_size) / static_cast<double>(layer->counts.inodes),
+      static_cast<double>(usage.ru_maxrss) / 1024);
   return 0;
 }

@@ -52,14 +52,14 @@ Result<Bytes> read_small_content(ContentStream& content, uint64_t size) {
     filled += count;
   }
   if (filled != size)
-    return fail(ErrorCode::kInvalidArgument, "its content has another length than its " +
-                                                 std::to_string(size) + " bytes");
+    return fail(ErrorCode::kInvalidArgument,
+                "its content has another length than its " + std::to_string(size) + " bytes");
   bytes.resize(size);
   return bytes;
 }
 
 DataWriter::DataWriter(const LayerBuilderOptions& options, size_t sort_memory_bytes,
-                       std::string temp_directory, ChunkSink& sink)
+                       const std::string& temp_directory, ChunkSink& sink)
     : reader_thread_count_(std::max<size_t>(1, options.reader_thread_count)),
       temp_directory_(temp_directory),
       sink_(sink),
@@ -155,8 +155,7 @@ Status DataWriter::order_files(const ResolvedTree& tree, LayerCounts& counts) {
 
 /// Small files with several names may be needed in another place of the order than that of the
 /// path they arrived under: they are taken out of the sorter beforehand.
-Status DataWriter::collect_linked_contents(const ResolvedTree& tree,
-                                           const TreeResolver& resolver) {
+Status DataWriter::collect_linked_contents(const ResolvedTree& tree, const TreeResolver& resolver) {
   if (tree.linked_count() == 0) return {};
   VARVE_ASSIGN(SortedCursor cursor, contents_.open());
   while (cursor.valid()) {
@@ -219,6 +218,35 @@ Status DataWriter::write_files(LayerCounts& counts) {
   return {};
 }
 
+/// Runs on a reader thread: cuts a file while reading it.
+Status DataWriter::read_large(const DeferredContent& source, const File& file, ReadQueue& queue) {
+  VARVE_ASSIGN(const auto stream, source.open(file.content_key));
+  FileCutter cutter(file.size, [&queue](Bytes chunk) -> Status {
+    if (!queue.push({std::move(chunk), {}}))
+      return fail(ErrorCode::kCancelled, "reading was cancelled");
+    return {};
+  });
+  const Status status = cut_stream(*stream, cutter);
+  auto cut = status ? cutter.finish() : Result<CutFile>(tl::unexpected(status.error()));
+  if (!cut) return fail(std::move(cut).error(), "packing " + quoted(file.path));
+  *file.cut = std::move(*cut);
+  return {};
+}
+
+/// Runs on a reader thread: reads and hashes small files.
+Status DataWriter::read_batch(const std::vector<File>& batch, ReadQueue& queue) const {
+  ReadItem item;
+  for (const File& file : batch) {
+    VARVE_ASSIGN(const auto stream, sources_[file.content_index]->open(file.content_key));
+    auto content = read_small_content(*stream, file.size);
+    if (!content) return fail(std::move(content).error(), "packing " + quoted(file.path));
+    const Digest digest = sha256(*content);
+    item.files.push_back({std::move(*content), digest});
+  }
+  queue.push(std::move(item));
+  return {};
+}
+
 /// Queues reading jobs for the files whose turn comes next.
 Status DataWriter::look_ahead(SortedCursor& files) {
   while (files.valid() && !read_ahead_->is_full() && pending_.size() < kPendingCountMax) {
@@ -232,18 +260,8 @@ Status DataWriter::look_ahead(SortedCursor& files) {
       } else {
         flush_batch();
         file.cut = std::make_shared<CutFile>();
-        read_ahead_->push([file, source = sources_[file.content_index]](ReadQueue& queue) -> Status {
-          VARVE_ASSIGN(const auto stream, source->open(file.content_key));
-          FileCutter cutter(file.size, [&queue](Bytes chunk) -> Status {
-            if (!queue.push({std::move(chunk), {}}))
-              return fail(ErrorCode::kCancelled, "reading was cancelled");
-            return {};
-          });
-          Status status = cut_stream(*stream, cutter);
-          auto cut = status ? cutter.finish() : Result<CutFile>(tl::unexpected(status.error()));
-          if (!cut) return fail(std::move(cut).error(), "packing " + quoted(file.path));
-          *file.cut = std::move(*cut);
-          return {};
+        read_ahead_->push([file, source = sources_[file.content_index]](ReadQueue& queue) {
+          return read_large(*source, file, queue);
         });
       }
     }
@@ -254,18 +272,8 @@ Status DataWriter::look_ahead(SortedCursor& files) {
 
 void DataWriter::flush_batch() {
   if (batch_.empty()) return;
-  read_ahead_->push([batch = std::move(batch_), this](ReadQueue& queue) -> Status {
-    ReadItem item;
-    for (const File& file : batch) {
-      VARVE_ASSIGN(const auto stream, sources_[file.content_index]->open(file.content_key));
-      auto content = read_small_content(*stream, file.size);
-      if (!content) return fail(std::move(content).error(), "packing " + quoted(file.path));
-      const Digest digest = sha256(*content);
-      item.files.push_back({std::move(*content), digest});
-    }
-    queue.push(std::move(item));
-    return {};
-  });
+  read_ahead_->push(
+      [batch = std::move(batch_), this](ReadQueue& queue) { return read_batch(batch, queue); });
   batch_.clear();
   batch_bytes_ = 0;
 }

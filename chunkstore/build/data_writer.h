@@ -26,8 +26,8 @@ namespace varve::chunkstore {
 /// A file that is cut on its own.
 struct LargeFile {
   CutFile cut;
-  uint64_t first_chunk = 0;    ///< Among those that this writer submitted.
-  uint32_t block = 0;          ///< First block, from the start of the data region.
+  uint64_t first_chunk = 0;  ///< Among those that this writer submitted.
+  uint32_t block = 0;        ///< First block, from the start of the data region.
 };
 
 /// Where the data region's files are. Blocks count from its start.
@@ -50,7 +50,7 @@ Result<Bytes> read_small_content(ContentStream& content, uint64_t size);
 class DataWriter {
  public:
   DataWriter(const LayerBuilderOptions& options, size_t sort_memory_bytes,
-             std::string temp_directory, ChunkSink& sink);
+             const std::string& temp_directory, ChunkSink& sink);
 
   /// Takes a small file's bytes as they arrive, to be kept until its place in the order is known.
   /// `sequence` is the entry's.
@@ -84,11 +84,12 @@ class DataWriter {
   static File decode(ByteView key, ByteView value);
   Status collect_linked_contents(const ResolvedTree& tree, const TreeResolver& resolver);
   Status write_files(LayerCounts& counts);
+  static Status read_large(const DeferredContent& source, const File& file, ReadQueue& queue);
+  Status read_batch(const std::vector<File>& batch, ReadQueue& queue) const;
   Status look_ahead(SortedCursor& files);
   void flush_batch();
   Status write_small(const File& file, LayerCounts& counts);
-  Status place_small(const File& file, ByteView content, const Digest& digest,
-                     LayerCounts& counts);
+  Status place_small(const File& file, ByteView content, const Digest& digest, LayerCounts& counts);
   Status flush_group();
   Status write_large(const File& file);
   Result<SmallContent> next_deferred_small();

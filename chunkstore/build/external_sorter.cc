@@ -188,7 +188,9 @@ Result<SortedCursor> ExternalSorter::open() const {
 /// One run being read; holds one piece of it.
 struct SortedCursor::RunReader {
   RunReader(const ExternalSorter& from, size_t run_index)
-      : sorter(from), index(run_index), next_offset(from.runs_[run_index].offset),
+      : sorter(from),
+        index(run_index),
+        next_offset(from.runs_[run_index].offset),
         end(next_offset + from.runs_[run_index].size) {}
 
   /// Moves to the next record; false at the end of the run.

@@ -20,7 +20,9 @@ GearTable make_gear_table() {
   return table;
 }
 
-constexpr uint64_t top_bits(unsigned count) { return ~uint64_t{0} << (64 - count); }
+constexpr uint64_t top_bits(unsigned count) {
+  return ~uint64_t{0} << (64 - count);
+}
 
 /// Rolls over [from, end) and returns the position after the byte that ends the chunk, or `end`.
 const uint8_t* roll(const GearTable& gear, uint64_t mask, const uint8_t* from, const uint8_t* end,
@@ -48,8 +50,8 @@ size_t first_chunk_size(ByteView data) {
   const uint8_t* const normal = start + std::min(size_max, kChunkBytesNormal);
   uint64_t fingerprint = 0;
   bool found = false;
-  const uint8_t* at = roll(gear, top_bits(kBitsBeforeNormal), start + kChunkBytesMin, normal,
-                           fingerprint, found);
+  const uint8_t* at =
+      roll(gear, top_bits(kBitsBeforeNormal), start + kChunkBytesMin, normal, fingerprint, found);
   if (!found) at = roll(gear, top_bits(kBitsAfterNormal), at, end, fingerprint, found);
   return static_cast<size_t>(at - start);
 }

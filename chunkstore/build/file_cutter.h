@@ -66,7 +66,7 @@ class FileCutter {
   uint64_t position_ = 0;       ///< Of the next byte in the file.
   uint64_t pending_zeros_ = 0;  ///< Zeros of the current unit that may turn out to be a hole.
   bool unit_has_data_ = false;
-  Bytes buffer_;                ///< Bytes from buffer_start_ on are not cut yet.
+  Bytes buffer_;  ///< Bytes from buffer_start_ on are not cut yet.
   size_t buffer_start_ = 0;
   CutFile result_;
 };

@@ -58,8 +58,8 @@ class Flattener {
     VARVE_TRY(walk());
     VARVE_TRY(tree_.finish(linked_count_));
     VARVE_ASSIGN(std::vector<LayerChunk> chunks, data_chunks());
-    return write_metadata(tree_, nullptr, std::move(chunks), data_blocks_, counts_,
-                          temp_directory_, sink);
+    return write_metadata(tree_, nullptr, std::move(chunks), data_blocks_, counts_, temp_directory_,
+                          sink);
   }
 
  private:
@@ -183,10 +183,8 @@ Result<uint32_t> Flattener::place_range(uint32_t layer, uint64_t image_offset,
       image_offset > input.image_size || size > input.image_size - image_offset)
     return fail(ErrorCode::kCorruption, "content at image offset " + std::to_string(image_offset) +
                                             " lies outside the data region");
-  const uint64_t block =
-      block_bases_[layer] + (image_offset - input.metadata_size) / kBlockBytes;
-  if (block >= erofs::kNullBlock)
-    return fail(ErrorCode::kUnsupported, "more than 16 TiB of data");
+  const uint64_t block = block_bases_[layer] + (image_offset - input.metadata_size) / kBlockBytes;
+  if (block >= erofs::kNullBlock) return fail(ErrorCode::kUnsupported, "more than 16 TiB of data");
   return static_cast<uint32_t>(block);
 }
 
@@ -227,8 +225,8 @@ Result<std::vector<LayerChunk>> Flattener::data_chunks() const {
       if (offset >= layer.metadata_size) {
         chunks.push_back(chunk);
       } else if (chunk.raw_size > layer.metadata_size - offset) {
-        return fail(ErrorCode::kCorruption, "layer " + std::to_string(i) +
-                                                ": its metadata region ends inside a chunk");
+        return fail(ErrorCode::kCorruption,
+                    "layer " + std::to_string(i) + ": its metadata region ends inside a chunk");
       }
       offset += chunk.raw_size;
     }

@@ -14,7 +14,7 @@ namespace varve::chunkstore {
 /// A layer to be merged. `reader` must outlive the flattening.
 struct FlattenInput {
   const erofs::Reader* reader = nullptr;
-  uint64_t image_size = 0;     ///< From the layer's header.
+  uint64_t image_size = 0;  ///< From the layer's header.
   uint64_t metadata_size = 0;
   std::vector<LayerChunk> chunks;  ///< All of them, in image order.
 };

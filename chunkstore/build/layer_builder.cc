@@ -97,6 +97,8 @@ Status LayerBuilder::add(Entry entry) {
   return {};
 }
 
-Result<BuiltLayer> LayerBuilder::finish() { return state_->finish(); }
+Result<BuiltLayer> LayerBuilder::finish() {
+  return state_->finish();
+}
 
 }  // namespace varve::chunkstore

@@ -53,9 +53,9 @@ struct LayerCounts {
   uint64_t regular_files = 0;  ///< Inodes.
   uint64_t whiteouts = 0;
   uint64_t opaque_directories = 0;
-  uint64_t file_bytes = 0;       ///< Sum of the sizes of regular files, each inode once.
-  uint64_t hole_bytes = 0;       ///< Part of it that is holes.
-  uint64_t shared_files = 0;     ///< Files whose blocks another file has too.
+  uint64_t file_bytes = 0;    ///< Sum of the sizes of regular files, each inode once.
+  uint64_t hole_bytes = 0;    ///< Part of it that is holes.
+  uint64_t shared_files = 0;  ///< Files whose blocks another file has too.
 };
 
 /// A layer whose chunks are all in the sink; publish_layer makes it visible.
@@ -77,9 +77,9 @@ struct BuiltLayer {
 /// image order during finish(). One thread calls it; it starts threads of its own.
 ///
 /// A directory that holds a whiteout gets `trusted.overlay.origin` with an empty value. Without it
-/// overlayfs lists the whiteouts of a directory that is merged with nothing below it (opaque, or new
-/// in this layer) as names that cannot be looked up; tests/kernel/merged_tree shows it.
-/// Source: ovl_get_inode() in Linux fs/overlayfs/inode.c, "non-merge dir that may have whiteouts".
+/// overlayfs lists the whiteouts of a directory that is merged with nothing below it (opaque, or
+/// new in this layer) as names that cannot be looked up; tests/kernel/merged_tree shows it. Source:
+/// ovl_get_inode() in Linux fs/overlayfs/inode.c, "non-merge dir that may have whiteouts".
 class LayerBuilder final : public EntrySink {
  public:
   /// `sink` must outlive the builder.

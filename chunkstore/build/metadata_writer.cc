@@ -101,7 +101,8 @@ void append_inode(const Node& node, const PlacedInode& placed, uint32_t ino, Byt
       (static_cast<uint16_t>(placed.layout) << erofs::kInodeFormatLayoutShift) |
       (placed.is_extended ? erofs::kInodeFormatExtended : 0));
   const auto xattr_count = static_cast<uint16_t>(
-      placed.xattr_body.empty() ? 0 : 1 + (placed.xattr_body.size() - sizeof(erofs::XattrHeader)) / 4);
+      placed.xattr_body.empty() ? 0
+                                : 1 + (placed.xattr_body.size() - sizeof(erofs::XattrHeader)) / 4);
   if (placed.is_extended) {
     erofs::InodeExtended inode{};
     inode.format = format;
@@ -137,9 +138,9 @@ Status note_ids(const TreeName& name, const Node& node, BuiltLayer& layer) {
   for (const uint32_t id : {node.uid, node.gid}) {
     if (id < kHighIdFirst || layer.high_ids.contains(id)) continue;
     if (layer.high_ids.size() == kHighIdCountMax)
-      return fail(ErrorCode::kInvalidArgument,
-                  quoted(key_to_path(name.path_key)) + ": more than " +
-                      std::to_string(kHighIdCountMax) + " different ids from 65536 on");
+      return fail(ErrorCode::kInvalidArgument, quoted(key_to_path(name.path_key)) + ": more than " +
+                                                   std::to_string(kHighIdCountMax) +
+                                                   " different ids from 65536 on");
     layer.high_ids.emplace(id, key_to_path(name.path_key));
   }
   return {};
@@ -158,8 +159,8 @@ Result<TreeLayout::Addresses> lay_out(const ResolvedTree& tree, const DataPlan* 
                                       BuiltLayer& layer, bool& has_chunk_maps) {
   TreeLayout::Addresses addresses;
   addresses.nids.assign(tree.name_count(), 0);
-  VARVE_ASSIGN(TreeLayout layout, TreeLayout::start(tree, plan, nullptr,
-                                                    [](ByteView) -> Status { return {}; }));
+  VARVE_ASSIGN(TreeLayout layout,
+               TreeLayout::start(tree, plan, nullptr, [](ByteView) -> Status { return {}; }));
   while (layout.valid()) {
     addresses.nids[layout.name().rank] =
         static_cast<uint32_t>(layout.placed().position / erofs::kInodeSlotBytes);
@@ -179,9 +180,9 @@ Status write_region(const ResolvedTree& tree, const DataPlan* plan,
                     const TreeLayout::Addresses& addresses, const std::string& temp_directory,
                     MetadataStream& stream) {
   Spool block_area(kBlockSpoolBytes, temp_directory);
-  VARVE_ASSIGN(TreeLayout layout,
-               TreeLayout::start(tree, plan, &addresses,
-                                 [&](ByteView block) { return block_area.append(block); }));
+  VARVE_ASSIGN(TreeLayout layout, TreeLayout::start(tree, plan, &addresses, [&](ByteView block) {
+                 return block_area.append(block);
+               }));
   Bytes inode;
   for (uint32_t ino = 1; layout.valid(); ++ino) {
     VARVE_TRY(stream.append_zeros_to(layout.placed().position));

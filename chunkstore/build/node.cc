@@ -132,13 +132,12 @@ Status append_xattr(Bytes& entries, std::string_view name, std::string_view valu
   if (value.size() > erofs::kXattrValueBytesMax)
     return invalid(shown + ": value longer than " + std::to_string(erofs::kXattrValueBytesMax) +
                    " bytes");
-  const auto* prefix =
-      std::find_if(std::begin(erofs::kXattrPrefixes), std::end(erofs::kXattrPrefixes),
-                   [name](const erofs::XattrPrefix& p) {
-                     // A prefix that ends in '.' needs a rest, the others are whole names.
-                     return name.starts_with(p.text) &&
-                            (p.text.back() == '.') == (name.size() > p.text.size());
-                   });
+  const auto* prefix = std::find_if(
+      std::begin(erofs::kXattrPrefixes), std::end(erofs::kXattrPrefixes),
+      [name](const erofs::XattrPrefix& p) {
+        // A prefix that ends in '.' needs a rest, the others are whole names.
+        return name.starts_with(p.text) && (p.text.back() == '.') == (name.size() > p.text.size());
+      });
   if (prefix == std::end(erofs::kXattrPrefixes))
     return invalid(shown + ": EROFS has no place for names of this kind");
   const std::string_view rest = name.substr(prefix->text.size());

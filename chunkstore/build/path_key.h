@@ -54,7 +54,9 @@ inline std::string arrival_key(std::string_view path, uint32_t sequence) {
   append_be(key, sequence);
   return key;
 }
-inline std::string_view arrival_path_key(std::string_view key) { return key.substr(0, key.size() - 6); }
+inline std::string_view arrival_path_key(std::string_view key) {
+  return key.substr(0, key.size() - 6);
+}
 inline uint32_t arrival_sequence(std::string_view key) {
   return load_be<uint32_t>(key.substr(key.size() - 4));
 }

@@ -11,7 +11,8 @@ size_t ReadItem::byte_count() const {
 bool ReadQueue::push(ReadItem item) {
   const size_t size = item.byte_count();
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return is_cancelled_ || items_.empty() || bytes_ + size <= bytes_max_; });
+  changed_.wait(lock,
+                [&] { return is_cancelled_ || items_.empty() || bytes_ + size <= bytes_max_; });
   if (is_cancelled_) return false;
   bytes_ += size;
   items_.push_back(std::move(item));

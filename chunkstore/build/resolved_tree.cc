@@ -24,8 +24,8 @@ Status ResolvedTree::add_name(std::string_view path_key, erofs::FileType type, b
     return fail(ErrorCode::kUnsupported, "more than 2^32-1 names");
   Bytes value;
   append_le(value, sequence);
-  value.push_back(static_cast<uint8_t>((is_opaque ? kFlagOpaque : 0) |
-                                       (node == nullptr ? kFlagLinked : 0)));
+  value.push_back(
+      static_cast<uint8_t>((is_opaque ? kFlagOpaque : 0) | (node == nullptr ? kFlagLinked : 0)));
   value.push_back(static_cast<uint8_t>(type));
   if (node != nullptr) node->encode(value);
   has_links_ = has_links_ || node == nullptr;

@@ -23,10 +23,10 @@ struct TreeName {
   std::string_view path_key;  ///< See path_key.h.
   erofs::FileType type = erofs::FileType::kUnknown;
   bool is_opaque = false;
-  bool is_linked = false;     ///< Its inode was the target of a hard link.
+  bool is_linked = false;  ///< Its inode was the target of a hard link.
   /// Of the entry that made the inode; kNoIndex for directories that are only implied.
   uint32_t sequence = kNoIndex;
-  ByteView encoded_node;      ///< Empty when is_linked.
+  ByteView encoded_node;  ///< Empty when is_linked.
 
   std::string_view name() const { return path_key.substr(path_key.rfind('\0') + 1); }
 };

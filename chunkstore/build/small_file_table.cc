@@ -9,7 +9,9 @@ constexpr size_t kRecordBytes = sizeof(Digest) + sizeof(uint32_t);
 constexpr size_t kFirstSlotCount = 1 << 12;
 constexpr size_t kSpoolMemoryBytes = 8 << 20;
 
-uint32_t tag_of(const Digest& digest) { return load_le<uint32_t>(digest.bytes.data()); }
+uint32_t tag_of(const Digest& digest) {
+  return load_le<uint32_t>(digest.bytes.data());
+}
 
 }  // namespace
 

@@ -28,7 +28,7 @@ class SmallFileTable {
 
  private:
   struct Slot {
-    uint32_t tag = 0;        ///< First bytes of the digest; also where the probing starts.
+    uint32_t tag = 0;  ///< First bytes of the digest; also where the probing starts.
     uint32_t index_plus_1 = 0;
   };
   void place(Slot slot);
@@ -36,7 +36,7 @@ class SmallFileTable {
 
   std::vector<Slot> slots_;  ///< A power of two of them, at most three quarters used.
   uint32_t count_ = 0;
-  Spool records_;            ///< Digest and u32 block, each.
+  Spool records_;  ///< Digest and u32 block, each.
 };
 
 }  // namespace varve::chunkstore

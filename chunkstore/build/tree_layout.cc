@@ -104,8 +104,8 @@ Status TreeLayout::place_xattrs(bool has_whiteouts) {
   return {};
 }
 
-/// Packs the directory's entries; what does not fill a block goes into `inline_data`. Returns whether
-/// a whiteout is among them.
+/// Packs the directory's entries; what does not fill a block goes into `inline_data`. Returns
+/// whether a whiteout is among them.
 Result<bool> TreeLayout::place_directory(Bytes& inline_data) {
   const TreeName& directory = name();
   const auto own_nid = static_cast<uint32_t>(nid_of(directory));
@@ -121,8 +121,9 @@ Result<bool> TreeLayout::place_directory(Bytes& inline_data) {
     const TreeName& child = children_.name();
     if (child.type == erofs::FileType::kDirectory) parent_nids_.push_back(own_nid);
     // Whiteouts never have a second name.
-    has_whiteouts = has_whiteouts || (child.type == erofs::FileType::kCharDevice &&
-                                      !child.is_linked && Node::decode(child.encoded_node).rdev == 0);
+    has_whiteouts =
+        has_whiteouts || (child.type == erofs::FileType::kCharDevice && !child.is_linked &&
+                          Node::decode(child.encoded_node).rdev == 0);
     VARVE_TRY(packer.add(child.name(), nid_of(child), child.type));
     VARVE_TRY(children_.next());
   }
@@ -143,8 +144,8 @@ Status TreeLayout::place_inline(Bytes inline_data) {
   const uint64_t size = placed_.inode_bytes() + placed_.xattr_body.size() + inline_data.size();
   const uint64_t next_block = align_up(position_, kBlockBytes);
   const bool fits_here = position_ % kBlockBytes + size <= kBlockBytes;
-  const bool fits_next = size <= kBlockBytes &&
-                         next_block - position_ <= kBlockBytes - inline_data.size();
+  const bool fits_next =
+      size <= kBlockBytes && next_block - position_ <= kBlockBytes - inline_data.size();
   if (fits_here || fits_next) {
     placed_.layout = erofs::Layout::kFlatInline;
     placed_.position = fits_here ? position_ : next_block;

@@ -20,9 +20,9 @@ struct PlacedInode {
   erofs::Layout layout = erofs::Layout::kFlatPlain;
   uint64_t size = 0;
   uint32_t nlink = 0;
-  Bytes xattr_body;  ///< With its header; empty without xattrs.
-  Bytes tail;        ///< Inline data or chunk map behind the xattrs.
-  uint32_t data = 0;  ///< The inode's 4-byte data field.
+  Bytes xattr_body;               ///< With its header; empty without xattrs.
+  Bytes tail;                     ///< Inline data or chunk map behind the xattrs.
+  uint32_t data = 0;              ///< The inode's 4-byte data field.
   uint64_t block_area_count = 0;  ///< Blocks of its own in the block area.
 
   size_t inode_bytes() const {
@@ -39,9 +39,9 @@ struct PlacedInode {
 class TreeLayout {
  public:
   struct Addresses {
-    std::vector<uint32_t> nids;      ///< By rank of an inode's first name.
-    uint64_t block_area_block = 0;   ///< First block of the block area.
-    uint64_t data_block = 0;         ///< First block of the data region.
+    std::vector<uint32_t> nids;     ///< By rank of an inode's first name.
+    uint64_t block_area_block = 0;  ///< First block of the block area.
+    uint64_t data_block = 0;        ///< First block of the data region.
   };
   using BlockTaker = DirectoryPacker::BlockTaker;
 

@@ -13,11 +13,13 @@ namespace {
 tl::unexpected<Error> invalid(std::string what) {
   return fail(ErrorCode::kInvalidArgument, std::move(what));
 }
-std::string shown(std::string_view key) { return key.empty() ? "'/'" : quoted(key_to_path(key)); }
+std::string shown(std::string_view key) {
+  return key.empty() ? "'/'" : quoted(key_to_path(key));
+}
 
 }  // namespace
 
-TreeResolver::TreeResolver(size_t sort_memory_bytes, std::string temp_directory,
+TreeResolver::TreeResolver(size_t sort_memory_bytes, const std::string& temp_directory,
                            BaseDirectory base_directory)
     : temp_directory_(temp_directory),
       base_directory_(std::move(base_directory)),
@@ -66,10 +68,10 @@ Status TreeResolver::answer_link(SortedCursor& links,
   // `versions`: sequence and file type (kUnknown: itself a link) of the target path, by sequence.
   const std::string_view key = as_text(links.key());
   const uint32_t sequence = arrival_sequence(key);
-  const auto after = std::lower_bound(versions.begin(), versions.end(),
-                                      std::pair<uint32_t, uint8_t>(sequence, 0));
-  const std::string names = "hard link " + quoted(as_text(links.value())) + " to " +
-                            shown(arrival_path_key(key));
+  const auto after =
+      std::lower_bound(versions.begin(), versions.end(), std::pair<uint32_t, uint8_t>(sequence, 0));
+  const std::string names =
+      "hard link " + quoted(as_text(links.value())) + " to " + shown(arrival_path_key(key));
   if (versions.empty()) return invalid(names + ": there is no such entry");
   const auto& version = after == versions.begin() ? *after : *(after - 1);
   if (version.second == static_cast<uint8_t>(erofs::FileType::kDirectory))

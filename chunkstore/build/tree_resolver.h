@@ -29,7 +29,8 @@ class TreeResolver {
   using BaseDirectory =
       std::function<Result<std::optional<DirectoryAttributes>>(std::string_view path)>;
 
-  TreeResolver(size_t sort_memory_bytes, std::string temp_directory, BaseDirectory base_directory);
+  TreeResolver(size_t sort_memory_bytes, const std::string& temp_directory,
+               BaseDirectory base_directory);
 
   /// A path and what is there. Returns the entry's sequence number: 0, 1, 2, …
   Result<uint32_t> add_node(std::string_view path, const Node& node);
@@ -75,7 +76,8 @@ class TreeResolver {
 
   Result<uint32_t> add(std::string_view path, RecordKind kind, ByteView value);
   Status resolve_links();
-  Status answer_link(SortedCursor& links, const std::vector<std::pair<uint32_t, uint8_t>>& versions);
+  Status answer_link(SortedCursor& links,
+                     const std::vector<std::pair<uint32_t, uint8_t>>& versions);
   Status follow_chains();
   Result<std::string> path_of(uint32_t sequence) const;
   Status read_group(SortedCursor& entries, std::string_view key, Group& group);

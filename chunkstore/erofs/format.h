@@ -59,11 +59,11 @@ static_assert(offsetof(SuperBlock, packed_nid) == 96);
 
 /// Inode::layout; bits 1..3 of an inode's format field.
 enum class Layout : uint8_t {
-  kFlatPlain = 0,        ///< All data in consecutive blocks.
+  kFlatPlain = 0,  ///< All data in consecutive blocks.
   kCompressedFull = 1,
-  kFlatInline = 2,       ///< As plain, but the last, partial block follows the inode.
+  kFlatInline = 2,  ///< As plain, but the last, partial block follows the inode.
   kCompressedCompact = 3,
-  kChunkBased = 4,       ///< A map of equally sized chunks follows the inode.
+  kChunkBased = 4,  ///< A map of equally sized chunks follows the inode.
 };
 
 inline constexpr uint16_t kInodeFormatExtended = 0x1;
@@ -86,19 +86,19 @@ struct InodeCompact {
 static_assert(sizeof(InodeCompact) == 32);
 
 struct InodeExtended {
-  uint16_t format;       // 0
-  uint16_t xattr_count;  // 2
-  uint16_t mode;         // 4
-  uint16_t reserved;     // 6
-  uint64_t size;         // 8
-  uint32_t data;         // 16
-  uint32_t ino;          // 20
-  uint32_t uid;          // 24
-  uint32_t gid;          // 28
-  uint64_t mtime_s;      // 32
-  uint32_t mtime_ns;     // 40
-  uint32_t nlink;        // 44
-  uint8_t reserved2[16]; // 48
+  uint16_t format;        // 0
+  uint16_t xattr_count;   // 2
+  uint16_t mode;          // 4
+  uint16_t reserved;      // 6
+  uint64_t size;          // 8
+  uint32_t data;          // 16
+  uint32_t ino;           // 20
+  uint32_t uid;           // 24
+  uint32_t gid;           // 28
+  uint64_t mtime_s;       // 32
+  uint32_t mtime_ns;      // 40
+  uint32_t nlink;         // 44
+  uint8_t reserved2[16];  // 48
 };
 static_assert(sizeof(InodeExtended) == 64);
 
@@ -117,9 +117,9 @@ static_assert(sizeof(ChunkIndex) == 8);
 
 /// Start of an inode's inline xattrs; `shared_count` 4-byte ids and then entries follow.
 struct XattrHeader {
-  uint32_t name_filter;   // 0
-  uint8_t shared_count;   // 4
-  uint8_t reserved[7];    // 5
+  uint32_t name_filter;  // 0
+  uint8_t shared_count;  // 4
+  uint8_t reserved[7];   // 5
 };
 static_assert(sizeof(XattrHeader) == 12);
 
@@ -134,7 +134,7 @@ static_assert(sizeof(XattrEntry) == 4);
 inline constexpr uint8_t kXattrLongPrefix = 0x80;
 inline constexpr uint32_t kXattrValueBytesMax = 0xFFFF;
 /// Largest inline xattr body that the 16-bit count can express.
-inline constexpr uint32_t kXattrBodyBytesMax = sizeof(XattrHeader) + 4 * (0xFFFF - 1);
+inline constexpr uint32_t kXattrBodyBytesMax = sizeof(XattrHeader) + 4U * (0xFFFFU - 1);
 
 /// Indexes of XattrEntry::name_index; `system.posix_acl_*` are whole names.
 struct XattrPrefix {
@@ -148,10 +148,10 @@ inline constexpr XattrPrefix kXattrPrefixes[] = {
 };
 
 struct DirentHead {
-  uint64_t nid;       // 0
+  uint64_t nid;          // 0
   uint16_t name_offset;  // 8   inside the directory block
-  uint8_t file_type;  // 10
-  uint8_t reserved;   // 11
+  uint8_t file_type;     // 10
+  uint8_t reserved;      // 11
 } __attribute__((packed));
 static_assert(sizeof(DirentHead) == 12);
 
@@ -174,7 +174,11 @@ FileType file_type_of_mode(uint32_t mode);
 constexpr uint32_t encode_rdev(uint32_t major, uint32_t minor) {
   return (minor & 0xFF) | (major << 8) | ((minor & ~0xFFU) << 12);
 }
-constexpr uint32_t rdev_major(uint32_t rdev) { return (rdev & 0xFFF00) >> 8; }
-constexpr uint32_t rdev_minor(uint32_t rdev) { return (rdev & 0xFF) | ((rdev >> 12) & 0xFFF00); }
+constexpr uint32_t rdev_major(uint32_t rdev) {
+  return (rdev & 0xFFF00) >> 8;
+}
+constexpr uint32_t rdev_minor(uint32_t rdev) {
+  return (rdev & 0xFF) | ((rdev >> 12) & 0xFFF00);
+}
 
 }  // namespace varve::chunkstore::erofs

@@ -17,8 +17,12 @@ tl::unexpected<Error> corrupt(const Inode& inode, std::string what) {
   return fail(ErrorCode::kCorruption, at(inode.nid, inode.body_offset) + ": " + std::move(what));
 }
 
-bool is_device(uint32_t mode) { return S_ISCHR(mode) || S_ISBLK(mode); }
-bool has_data(uint32_t mode) { return S_ISREG(mode) || S_ISDIR(mode) || S_ISLNK(mode); }
+bool is_device(uint32_t mode) {
+  return S_ISCHR(mode) || S_ISBLK(mode);
+}
+bool has_data(uint32_t mode) {
+  return S_ISREG(mode) || S_ISDIR(mode) || S_ISLNK(mode);
+}
 
 }  // namespace
 
@@ -87,14 +91,16 @@ Status Reader::load_super_block() {
   if (meta_offset_ >= source_->size())
     return fail(ErrorCode::kCorruption, "EROFS superblock: metadata area outside the image");
   if ((super.feature_incompat & kFeatureIncompatXattrPrefixes) != 0)
-    VARVE_TRY(load_xattr_prefixes(uint64_t{super.xattr_prefix_start} * 4, super.xattr_prefix_count));
+    VARVE_TRY(
+        load_xattr_prefixes(uint64_t{super.xattr_prefix_start} * 4, super.xattr_prefix_count));
   VARVE_ASSIGN(const Inode root, inode(root_nid_));
   if (!S_ISDIR(root.mode)) return corrupt(root, "the root is not a directory");
   return {};
 }
 
 Status Reader::load_xattr_prefixes(uint64_t offset, uint32_t count) {
-  if (count > 0x80) return fail(ErrorCode::kCorruption, "EROFS superblock: too many xattr prefixes");
+  if (count > 0x80)
+    return fail(ErrorCode::kCorruption, "EROFS superblock: too many xattr prefixes");
   for (uint32_t i = 0; i < count; ++i) {
     // Each: 16-bit length, base index, infix; starts are aligned to 4 bytes.
     offset = align_up(offset, 4);
@@ -233,9 +239,10 @@ Status Reader::append_chunk_extents(const Inode& file, uint64_t offset, uint64_t
     }
     if (!extents.empty()) {
       Extent& last = extents.back();
-      const bool continues = image_offset.has_value()
-                                 ? last.image_offset && *last.image_offset + last.size == *image_offset
-                                 : !last.image_offset.has_value();
+      const bool continues =
+          image_offset.has_value()
+              ? last.image_offset && *last.image_offset + last.size == *image_offset
+              : !last.image_offset.has_value();
       if (continues) {
         last.size += size;
         continue;

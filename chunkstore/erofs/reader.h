@@ -24,12 +24,12 @@ struct Inode {
   uint32_t nlink = 0;
   uint64_t size = 0;  ///< Bytes, < 2^63.
   int64_t mtime_s = 0;
-  uint32_t mtime_ns = 0;              ///< < 10^9.
-  uint32_t rdev = 0;                  ///< Linux's new_encode_dev form, devices only.
+  uint32_t mtime_ns = 0;  ///< < 10^9.
+  uint32_t rdev = 0;      ///< Linux's new_encode_dev form, devices only.
   Layout layout = Layout::kFlatPlain;
-  uint32_t layout_word = 0;           ///< First data block, or the chunk format.
-  uint32_t xattr_size = 0;            ///< Bytes of the inline xattr body.
-  uint64_t body_offset = 0;           ///< Image offset of what follows the inode proper.
+  uint32_t layout_word = 0;  ///< First data block, or the chunk format.
+  uint32_t xattr_size = 0;   ///< Bytes of the inline xattr body.
+  uint64_t body_offset = 0;  ///< Image offset of what follows the inode proper.
 };
 
 struct Dirent {
@@ -65,8 +65,9 @@ class Reader {
   Result<Inode> inode(uint64_t nid) const;
   /// Calls `visit` for the entries from `cookie` on (0 = the first, in stored order, `.` and `..`
   /// included), each with the cookie of the entry after it; stops early when it returns false.
-  Status read_directory(const Inode& directory, uint64_t cookie,
-                        const std::function<bool(const Dirent&, uint64_t next_cookie)>& visit) const;
+  Status read_directory(
+      const Inode& directory, uint64_t cookie,
+      const std::function<bool(const Dirent&, uint64_t next_cookie)>& visit) const;
   /// Binary search; nothing when the name is absent.
   Result<std::optional<Dirent>> lookup(const Inode& directory, std::string_view name) const;
   Result<std::string> read_link(const Inode& link) const;

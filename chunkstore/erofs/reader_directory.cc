@@ -8,9 +8,10 @@
 namespace varve::chunkstore::erofs {
 namespace {
 
-tl::unexpected<Error> corrupt_block(const Inode& directory, uint64_t block_index, const char* what) {
-  return fail(ErrorCode::kCorruption, "EROFS directory " + std::to_string(directory.nid) + ", block " +
-                                          std::to_string(block_index) + ": " + what);
+tl::unexpected<Error> corrupt_block(const Inode& directory, uint64_t block_index,
+                                    const char* what) {
+  return fail(ErrorCode::kCorruption, "EROFS directory " + std::to_string(directory.nid) +
+                                          ", block " + std::to_string(block_index) + ": " + what);
 }
 
 bool is_valid_name(std::string_view name) {

@@ -139,8 +139,8 @@ TEST(ErofsMountTest, ShowsEveryTypeIdTimeAndMode) {
       entry.rdev_major = 4095;
       entry.rdev_minor = 1048575;
     }
-    for (const int64_t mtime_s : {int64_t{-1}, int64_t{-62135596800}, int64_t{0},
-                                  int64_t{4294967296}, int64_t{1} << 40}) {
+    for (const int64_t mtime_s :
+         {int64_t{-1}, int64_t{-62135596800}, int64_t{0}, int64_t{4294967296}, int64_t{1} << 40}) {
       Entry& entry = add(type).entry;
       entry.mtime_s = mtime_s;
       entry.mtime_ns = 999'999'999;
@@ -157,7 +157,8 @@ TEST(ErofsMountTest, ShowsEveryTypeIdTimeAndMode) {
 
 TEST(ErofsMountTest, ShowsContentOfEverySize) {
   std::vector<TestEntry> entries;
-  for (const size_t size : {0, 1, 4095, 4096, 4097, 65536, 131071, 131072, 131073, 1 << 20, 5'000'001})
+  for (const size_t size :
+       {0, 1, 4095, 4096, 4097, 65536, 131071, 131072, 131073, 1 << 20, 5'000'001})
     entries.push_back(file("d/f" + std::to_string(size), noise(size, size)));
   for (const size_t gap : {65536, 65536 * 2 - 1, 1 << 20, 10'000'000}) {
     entries.push_back(file("s" + std::to_string(gap),
@@ -203,9 +204,9 @@ TEST(ErofsMountTest, ShowsSymlinksOfEveryLengthAndXattrsUpToTheLimits) {
 
 TEST(ErofsMountTest, ShowsPosixAcls) {
   // posix_acl_xattr version 2: owner rw-, user 1234 r-x, group ---, mask r-x, other ---.
-  const unsigned char acl[] = {2, 0, 0, 0, 1, 0,    6, 0, 255, 255, 255, 255, 2, 0, 5,
-                               0, 210, 4, 0, 0, 4,  0, 0, 0, 255, 255, 255, 255, 16, 0,
-                               5, 0, 255, 255, 255, 255, 32, 0, 0, 0, 255, 255, 255, 255};
+  const unsigned char acl[] = {2, 0,   0,   0,   1,   0,   6,  0, 255, 255, 255, 255, 2,   0,  5,
+                               0, 210, 4,   0,   0,   4,   0,  0, 0,   255, 255, 255, 255, 16, 0,
+                               5, 0,   255, 255, 255, 255, 32, 0, 0,   0,   255, 255, 255, 255};
   const std::string value(reinterpret_cast<const char*>(acl), sizeof(acl));
   TestEntry entry = file("f", "x");
   entry.entry.mode = 0650;
@@ -345,8 +346,8 @@ TEST(ErofsMountTest, EachLayerHasAUuidOfItsOwn) {
   std::set<uint64_t> ids;
   for (const std::string content : {"one", "two"}) {
     const BuiltImage built = build_image({file("f", content)});
-    const uint8_t* uuid = built.bytes.data() + erofs::kSuperBlockOffset +
-                          offsetof(erofs::SuperBlock, uuid);
+    const uint8_t* uuid =
+        built.bytes.data() + erofs::kSuperBlockOffset + offsetof(erofs::SuperBlock, uuid);
     ids.insert(load_le<uint64_t>(uuid));
   }
   EXPECT_EQ(ids.size(), 2U);

@@ -58,8 +58,7 @@ struct BuiltImage {
   std::string content(const std::string& path) const {
     const erofs::Inode file = inode(path);
     std::string text(file.size, '\0');
-    const auto size =
-        reader->read(file, 0, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
+    const auto size = reader->read(file, 0, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
     EXPECT_TRUE(size.has_value()) << path << ": " << size.error().to_string();
     return text;
   }
@@ -70,8 +69,8 @@ struct BuiltImage {
   }
   std::vector<std::string> names(const std::string& path) const {
     std::vector<std::string> names;
-    const Status status = reader->read_directory(
-        inode(path), 0, [&](const erofs::Dirent& entry, uint64_t) {
+    const Status status =
+        reader->read_directory(inode(path), 0, [&](const erofs::Dirent& entry, uint64_t) {
           if (entry.name != "." && entry.name != "..") names.push_back(entry.name);
           return true;
         });

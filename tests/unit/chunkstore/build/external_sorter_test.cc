@@ -27,8 +27,7 @@ std::vector<Record> make_records(size_t count) {
 std::vector<Record> sorted(const std::vector<Record>& records, size_t memory_bytes,
                            uint64_t* spilled = nullptr) {
   ExternalSorter sorter(memory_bytes, "/var/tmp");
-  for (const auto& [key, value] : records)
-    EXPECT_TRUE(sorter.add(as_bytes(key), as_bytes(value)));
+  for (const auto& [key, value] : records) EXPECT_TRUE(sorter.add(as_bytes(key), as_bytes(value)));
   EXPECT_TRUE(sorter.finish());
   EXPECT_EQ(sorter.record_count(), records.size());
   if (spilled != nullptr) *spilled = sorter.spilled_bytes();

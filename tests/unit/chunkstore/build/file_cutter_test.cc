@@ -2,7 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <map>
 #include <set>
 
 #include "base/hash.h"
@@ -55,16 +54,20 @@ TEST(FastCdcTest, KeepsChunkSizesInTheirBounds) {
 
 /// The definition, byte by byte: what a second implementation would do.
 size_t defined_chunk_size(ByteView data) {
+  static const std::vector<uint64_t> gear = [] {
+    std::vector<uint64_t> table;
+    for (int i = 0; i < 256; ++i) {
+      const std::string text = std::string(fast_cdc::kGearSeed) + static_cast<char>(i);
+      table.push_back(load_le<uint64_t>(sha256(as_bytes(text)).bytes.data()));
+    }
+    return table;
+  }();
   uint64_t fingerprint = 0;
   const size_t end = std::min(data.size(), fast_cdc::kChunkBytesMax);
   for (size_t i = fast_cdc::kChunkBytesMin; i < end; ++i) {
-    const std::string text = std::string(fast_cdc::kGearSeed) + static_cast<char>(data[i]);
-    static std::map<uint8_t, uint64_t> gear;
-    if (!gear.contains(data[i]))
-      gear[data[i]] = load_le<uint64_t>(sha256(as_bytes(text)).bytes.data());
     fingerprint = (fingerprint << 1) + gear[data[i]];
-    const unsigned bits = i < fast_cdc::kChunkBytesNormal ? fast_cdc::kBitsBeforeNormal
-                                                          : fast_cdc::kBitsAfterNormal;
+    const unsigned bits =
+        i < fast_cdc::kChunkBytesNormal ? fast_cdc::kBitsBeforeNormal : fast_cdc::kBitsAfterNormal;
     if (fingerprint >> (64 - bits) == 0) return i + 1;
   }
   return end;
@@ -73,8 +76,7 @@ size_t defined_chunk_size(ByteView data) {
 TEST(FastCdcTest, FollowsItsDefinition) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     const std::string content = noise(100'000 + seed * 20'011, seed);
-    EXPECT_EQ(fast_cdc::first_chunk_size(as_bytes(content)),
-              defined_chunk_size(as_bytes(content)));
+    EXPECT_EQ(fast_cdc::first_chunk_size(as_bytes(content)), defined_chunk_size(as_bytes(content)));
   }
 }
 

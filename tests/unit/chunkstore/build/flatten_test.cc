@@ -165,8 +165,9 @@ TEST_F(FlattenTest, RefusesDirectoriesThatHoldThemselves) {
   const uint64_t third_entry = *extents->at(0).image_offset + 2 * sizeof(erofs::DirentHead);
   store_le<uint64_t>(image.bytes.data() + third_entry, a.nid);
   // Without the superblock's checksum, which covers this inode too.
-  store_le<uint32_t>(image.bytes.data() + erofs::kSuperBlockOffset +
-                         offsetof(erofs::SuperBlock, feature_compat), 0);
+  store_le<uint32_t>(
+      image.bytes.data() + erofs::kSuperBlockOffset + offsetof(erofs::SuperBlock, feature_compat),
+      0);
   image.image = std::make_unique<erofs::MemoryImage>(image.bytes);
   *image.reader = *erofs::Reader::open(*image.image);
   const auto built = flatten(inputs(), {}, sink_);

@@ -84,7 +84,8 @@ TEST(LayerBuilderTest, ReadsBackEveryAttributeAndContent) {
   EXPECT_EQ(built.inode("etc/link").nid, built.inode("etc/hard-link").nid);
   EXPECT_EQ(built.inode("gone").mode, static_cast<uint32_t>(S_IFCHR));
   EXPECT_EQ(built.inode("gone").rdev, 0U);
-  EXPECT_EQ(built.xattrs("etc"), (std::map<std::string, std::string>{{"trusted.overlay.opaque", "y"}}));
+  EXPECT_EQ(built.xattrs("etc"),
+            (std::map<std::string, std::string>{{"trusted.overlay.opaque", "y"}}));
   // The root holds a whiteout.
   EXPECT_EQ(built.xattrs(""), (std::map<std::string, std::string>{{"trusted.overlay.origin", ""}}));
   EXPECT_EQ(built.inode("").nlink, 5U);
@@ -112,13 +113,23 @@ TEST(LayerBuilderTest, TheSameTreeGivesTheSameLayerInEveryOrderAndKindOfSource) 
   }
 }
 
+TEST(LayerBuilderTest, TheBytesOfAKnownTreeNeverChange) {
+  // A change here gives every layer in every store another id: it needs a new format version.
+  const BuiltImage built = build_image(mixed_tree());
+  EXPECT_EQ(sha256(built.bytes).hex(),
+            "786497b6cd2d43cc3c1df6647be2b4d30b7b24a230f84d244452254df3872bda");
+  std::string cuts;
+  for (const LayerChunk& chunk : built.layer.chunks) cuts += std::to_string(chunk.raw_size) + " ";
+  EXPECT_EQ(sha256(as_bytes(cuts)).hex(),
+            "8153028f2217e27280183f09ef7a55238f9b37af6a5dd2b77647892e854dd6f2");
+}
+
 TEST(LayerBuilderTest, IdenticalFilesShareTheirBlocks) {
   const std::string small = noise(10'000, 1);
   const std::string large = noise(500'000, 2);
   std::string sparse = noise(100'000, 3) + std::string(300'000, '\0') + noise(10, 4);
-  const BuiltImage built =
-      build_image({file("a", small), file("b", small), file("c", large), file("d", large),
-                   file("e", sparse), file("f", sparse)});
+  const BuiltImage built = build_image({file("a", small), file("b", small), file("c", large),
+                                        file("d", large), file("e", sparse), file("f", sparse)});
   EXPECT_EQ(built.inode("a").layout_word, built.inode("b").layout_word);
   EXPECT_EQ(built.inode("c").layout_word, built.inode("d").layout_word);
   EXPECT_EQ(built.content("b"), small);
@@ -139,7 +150,8 @@ TEST(LayerBuilderTest, HolesTakeNoSpace) {
 
 TEST(LayerBuilderTest, AFileInFrontMovesOnlyTheChunksAroundIt) {
   std::vector<TestEntry> entries;
-  for (int i = 0; i < 400; ++i) entries.push_back(file("f" + std::to_string(1000 + i), noise(6000, i)));
+  for (int i = 0; i < 400; ++i)
+    entries.push_back(file("f" + std::to_string(1000 + i), noise(6000, i)));
   MemorySink before;
   const auto first = build(before, entries);
   entries.push_back(file("a", noise(6000, 9999)));
@@ -199,8 +211,8 @@ TEST(LayerBuilderTest, EscapesXattrsOfOverlayfs) {
   TestEntry entry = directory("d");
   entry.entry.xattrs = {{"trusted.overlay.opaque", "y"}, {"trusted.overlay.overlay.x", "z"}};
   const BuiltImage built = build_image({entry});
-  const std::map<std::string, std::string> expected = {
-      {"trusted.overlay.overlay.opaque", "y"}, {"trusted.overlay.overlay.overlay.x", "z"}};
+  const std::map<std::string, std::string> expected = {{"trusted.overlay.overlay.opaque", "y"},
+                                                       {"trusted.overlay.overlay.overlay.x", "z"}};
   EXPECT_EQ(built.xattrs("d"), expected);
 }
 
@@ -210,17 +222,27 @@ TEST(LayerBuilderTest, RefusesWhatTheFormatCannotHold) {
     entry.entry.xattrs = {{std::move(name), std::string(size, 'v')}};
     return entry;
   };
-  const std::vector<TestEntry> bad = {
-      file("bad/../x", ""), file("/bad", ""), file("bad/", ""), file("bad//x", ""),
-      file(std::string("bad\0x", 5), ""), file("bad/" + std::string(256, 'n'), ""),
-      symlink_to("bad", ""), symlink_to("bad", std::string(4096, 't')),
-      symlink_to("bad", std::string("a\0b", 3)), device("bad", EntryType::kCharDevice, 0, 0),
-      device("bad", EntryType::kBlockDevice, 4096, 0),
-      device("bad", EntryType::kBlockDevice, 0, 1 << 20), with_xattr("", 1),
-      with_xattr("user.", 1), with_xattr("user." + std::string(251, 'n'), 1),
-      with_xattr("user.k", 65536), with_xattr(std::string("user.\0", 6), 1),
-      with_xattr("system.posix_acl_accessx", 1), with_xattr("strange.name", 1),
-      hard_link("bad", "bad"), whiteout("")};
+  const std::vector<TestEntry> bad = {file("bad/../x", ""),
+                                      file("/bad", ""),
+                                      file("bad/", ""),
+                                      file("bad//x", ""),
+                                      file(std::string("bad\0x", 5), ""),
+                                      file("bad/" + std::string(256, 'n'), ""),
+                                      symlink_to("bad", ""),
+                                      symlink_to("bad", std::string(4096, 't')),
+                                      symlink_to("bad", std::string("a\0b", 3)),
+                                      device("bad", EntryType::kCharDevice, 0, 0),
+                                      device("bad", EntryType::kBlockDevice, 4096, 0),
+                                      device("bad", EntryType::kBlockDevice, 0, 1 << 20),
+                                      with_xattr("", 1),
+                                      with_xattr("user.", 1),
+                                      with_xattr("user." + std::string(251, 'n'), 1),
+                                      with_xattr("user.k", 65536),
+                                      with_xattr(std::string("user.\0", 6), 1),
+                                      with_xattr("system.posix_acl_accessx", 1),
+                                      with_xattr("strange.name", 1),
+                                      hard_link("bad", "bad"),
+                                      whiteout("")};
   for (size_t i = 0; i < bad.size(); ++i) {
     const std::string message = build_error({bad[i]});
     if (i + 1 < bad.size()) {
@@ -276,7 +298,8 @@ TEST(LayerBuilderTest, ReportsWhatTheSinkReportsAndStops) {
   }
 }
 
-/// Files of this process cannot grow beyond `bytes` while it lives: writing fails as on a full disk.
+/// Files of this process cannot grow beyond `bytes` while it lives: writing fails as on a full
+/// disk.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) {

@@ -84,7 +84,9 @@ inline TestEntry device(const std::string& path, EntryType type, uint32_t major,
 inline TestEntry whiteout(const std::string& path) {
   return make_entry(path, EntryType::kWhiteout, 0);
 }
-inline TestEntry opaque(const std::string& path) { return make_entry(path, EntryType::kOpaque, 0); }
+inline TestEntry opaque(const std::string& path) {
+  return make_entry(path, EntryType::kOpaque, 0);
+}
 
 /// Bytes that do not compress and depend on `seed` only.
 inline std::string noise(size_t size, uint64_t seed) {

@@ -42,11 +42,11 @@ TEST(TreeResolverTest, HardLinksMayComeBeforeTheirTargetsAndInChains) {
 }
 
 TEST(TreeResolverTest, HardLinksOfEveryTypeAreOneInode) {
-  const BuiltImage built = build_image(
-      {make_entry("fifo", EntryType::kFifo, 0600), hard_link("fifo2", "fifo"),
-       device("dev", EntryType::kCharDevice, 5, 1), hard_link("dev2", "dev"),
-       symlink_to("link", "t"), hard_link("link2", "link"),
-       make_entry("sock", EntryType::kSocket, 0600), hard_link("sock2", "sock")});
+  const BuiltImage built =
+      build_image({make_entry("fifo", EntryType::kFifo, 0600), hard_link("fifo2", "fifo"),
+                   device("dev", EntryType::kCharDevice, 5, 1), hard_link("dev2", "dev"),
+                   symlink_to("link", "t"), hard_link("link2", "link"),
+                   make_entry("sock", EntryType::kSocket, 0600), hard_link("sock2", "sock")});
   for (const std::string name : {"fifo", "dev", "link", "sock"}) {
     EXPECT_EQ(built.inode(name).nid, built.inode(name + "2").nid) << name;
     EXPECT_EQ(built.inode(name).nlink, 2U) << name;
@@ -85,8 +85,7 @@ TEST(TreeResolverTest, ImpliedDirectoriesTakeTheAttributesOfTheBase) {
     attributes.xattrs = {{"user.k", "v"}};
     return attributes;
   };
-  const BuiltImage built =
-      build_image({file("a/b/c", "x")}, Contents::kStreamed, options);
+  const BuiltImage built = build_image({file("a/b/c", "x")}, Contents::kStreamed, options);
   EXPECT_EQ(built.inode("a").mode, S_IFDIR | 0700U);
   EXPECT_EQ(built.inode("a").uid, 5U);
   EXPECT_EQ(built.xattrs("a").size(), 1U);
@@ -105,12 +104,13 @@ TEST(TreeResolverTest, RefusesEntriesBelowSomethingThatIsNoDirectory) {
 }
 
 TEST(TreeResolverTest, WhiteoutsAndOpaqueMarksMeanTheSameInEveryOrder) {
-  std::vector<TestEntry> entries = {
-      whiteout("gone"),          whiteout("file"),  file("file", "x"),
-      whiteout("dir"),           directory("dir"),  file("dir/x", "y"),
-      whiteout("implied"),       file("implied/deep/x", "z"),
-      whiteout("missing/child"), opaque("marked"),  file("marked/x", "1"),
-      whiteout("marked/sub"),    opaque("lonely"),  file("gone-not", "2")};
+  std::vector<TestEntry> entries = {whiteout("gone"),          whiteout("file"),
+                                    file("file", "x"),         whiteout("dir"),
+                                    directory("dir"),          file("dir/x", "y"),
+                                    whiteout("implied"),       file("implied/deep/x", "z"),
+                                    whiteout("missing/child"), opaque("marked"),
+                                    file("marked/x", "1"),     whiteout("marked/sub"),
+                                    opaque("lonely"),          file("gone-not", "2")};
   const Bytes expected = build_image(entries).bytes;
   std::sort(entries.begin(), entries.end(), [](const TestEntry& a, const TestEntry& b) {
     return std::pair(a.entry.path, a.entry.type) < std::pair(b.entry.path, b.entry.type);
@@ -145,8 +145,8 @@ TEST(TreeResolverTest, WhiteoutsAndOpaqueMarksMeanTheSameInEveryOrder) {
 TEST(TreeResolverTest, CharDeviceZeroIsAWhiteoutOfAnUpperDirectoryOnly) {
   LayerBuilderOptions options;
   options.char_device_zero = CharDeviceZero::kWhiteout;
-  const BuiltImage built = build_image({device("w", EntryType::kCharDevice, 0, 0)},
-                                       Contents::kStreamed, options);
+  const BuiltImage built =
+      build_image({device("w", EntryType::kCharDevice, 0, 0)}, Contents::kStreamed, options);
   EXPECT_EQ(built.layer.counts.whiteouts, 1U);
   EXPECT_NE(build_error({device("w", EntryType::kCharDevice, 0, 0)}).find("'w'"),
             std::string::npos);
@@ -154,8 +154,8 @@ TEST(TreeResolverTest, CharDeviceZeroIsAWhiteoutOfAnUpperDirectoryOnly) {
 
 TEST(TreeResolverTest, SortsNamesThatShareBeginningsAsDirectoriesDo) {
   // '-' and '.' sort before '/' would: children must still follow their own directory.
-  const BuiltImage built = build_image({file("a/x", "1"), file("a-b/x", "2"), file("a.c", "3"),
-                                        file("a/-", "4"), directory("a!")});
+  const BuiltImage built = build_image(
+      {file("a/x", "1"), file("a-b/x", "2"), file("a.c", "3"), file("a/-", "4"), directory("a!")});
   EXPECT_EQ(built.names(""), (Paths{"a", "a!", "a-b", "a.c"}));
   EXPECT_EQ(built.names("a"), (Paths{"-", "x"}));
   EXPECT_EQ(built.names("a-b"), Paths{"x"});

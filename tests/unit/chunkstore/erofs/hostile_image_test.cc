@@ -14,7 +14,7 @@ namespace varve::chunkstore::erofs {
 namespace {
 
 struct Offsets {
-  uint64_t root = 0;   // of the inode structs
+  uint64_t root = 0;  // of the inode structs
   uint64_t file = 0;
   uint64_t link = 0;
   uint64_t chunked = 0;
@@ -106,8 +106,7 @@ TEST_F(HostileImageTest, RefusesAWrongSuperBlock) {
     store_le<uint32_t>(bytes.data() + super + offsetof(SuperBlock, feature_incompat),
                        kFeatureIncompatXattrPrefixes);
     store_le<uint8_t>(bytes.data() + super + offsetof(SuperBlock, xattr_prefix_count), 5);
-    store_le<uint32_t>(bytes.data() + super + offsetof(SuperBlock, xattr_prefix_start),
-                       0xFFFFFFFF);
+    store_le<uint32_t>(bytes.data() + super + offsetof(SuperBlock, xattr_prefix_start), 0xFFFFFFFF);
   });
 }
 
@@ -145,7 +144,8 @@ TEST_F(HostileImageTest, RefusesAWrongInode) {
   expect_refused(plain_, ErrorCode::kCorruption, "size", set<uint64_t>(file + 8, UINT64_MAX));
   expect_refused(plain_, ErrorCode::kCorruption, "huge size",
                  set<uint64_t>(file + 8, uint64_t{1} << 62));
-  expect_refused(plain_, ErrorCode::kCorruption, "data block", set<uint32_t>(file + 16, 0xFFFFFFF0));
+  expect_refused(plain_, ErrorCode::kCorruption, "data block",
+                 set<uint32_t>(file + 16, 0xFFFFFFF0));
   expect_refused(plain_, ErrorCode::kCorruption, "mtime",
                  set<uint32_t>(file + offsetof(InodeExtended, mtime_ns), 0xFFFFFFFF));
   expect_refused(plain_, ErrorCode::kCorruption, "xattr count", set<uint16_t>(file + 2, 0xFFFF));

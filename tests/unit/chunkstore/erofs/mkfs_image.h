@@ -26,8 +26,8 @@ class MkfsImage {
   /// Makes the image and returns its bytes.
   Bytes make(const std::string& options = "") const {
     const std::string image = dir_.path() + "/image";
-    const std::string command = "mkfs.erofs -T1000000007 --quiet " + options + " " + image + " " +
-                                tree() + " >/dev/null";
+    const std::string command =
+        "mkfs.erofs -T1000000007 --quiet " + options + " " + image + " " + tree() + " >/dev/null";
     EXPECT_EQ(std::system(command.c_str()), 0) << command;
     auto bytes = read_file(image, 1 << 30);
     EXPECT_TRUE(bytes.has_value());

@@ -25,8 +25,7 @@ std::string pattern(size_t size, uint32_t seed) {
 
 std::string read_all(const Reader& reader, const Inode& inode) {
   std::string text(inode.size, '\0');
-  const auto size =
-      reader.read(inode, 0, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
+  const auto size = reader.read(inode, 0, {reinterpret_cast<uint8_t*>(text.data()), text.size()});
   EXPECT_TRUE(size.has_value()) << size.error().to_string();
   EXPECT_EQ(size.value_or(0), text.size());
   return text;
@@ -191,6 +190,33 @@ TEST_F(ReaderTest, ReadsInlineAndSharedXattrs) {
       EXPECT_EQ(*xattrs, expected) << options;
     }
   }
+}
+
+TEST_F(ReaderTest, ReadsXattrNamesWithLongPrefixes) {
+  mkfs_.write("f", "x");
+  ASSERT_EQ(setxattr(mkfs_.path("f").c_str(), "user.k", "value", 5, 0), 0);
+  Bytes bytes = mkfs_.make();
+  uint64_t body = 0;
+  {
+    MemoryImage image(bytes);
+    body = Reader::open(image)->walk("f")->body_offset;
+  }
+  // Two prefixes in the unused bytes before the superblock, each aligned to 4: `user.ab.` is
+  // second.
+  const std::string table("\2\0\6z\4\0\1ab.", 10);
+  std::copy(table.begin(), table.end(), bytes.begin() + 512);
+  uint8_t* const super = bytes.data() + kSuperBlockOffset;
+  store_le<uint32_t>(super + offsetof(SuperBlock, feature_compat), 0);
+  store_le<uint32_t>(super + offsetof(SuperBlock, feature_incompat), kFeatureIncompatXattrPrefixes);
+  store_le<uint8_t>(super + offsetof(SuperBlock, xattr_prefix_count), 2);
+  store_le<uint32_t>(super + offsetof(SuperBlock, xattr_prefix_start), 512 / 4);
+  bytes[body + sizeof(XattrHeader) + offsetof(XattrEntry, name_index)] = kXattrLongPrefix | 1;
+  MemoryImage image(bytes);
+  const auto reader = Reader::open(image);
+  ASSERT_TRUE(reader.has_value()) << reader.error().to_string();
+  const auto xattrs = reader->xattrs(*reader->walk("f"));
+  ASSERT_TRUE(xattrs.has_value()) << xattrs.error().to_string();
+  EXPECT_EQ(*xattrs, (std::map<std::string, std::string>{{"user.ab.k", "value"}}));
 }
 
 }  // namespace
