@@ -334,26 +334,26 @@ TEST_F(GcModelTest, ABuilderThatEndsWhileACollectorReadsItsRootsAgain) {
 TEST_F(GcModelTest, ABuilderThatReusesCondemnedChunks) {
   std::vector<Bytes> chunks = chunks_;
   chunks[2][0] ^= 1;
-  enumerate(make_store(false, 1001), {builder(chunks), collector()}, chunks, 9);
+  enumerate(make_store(false, 1001), {builder(chunks), collector()}, chunks, 13);
 }
 
 TEST_F(GcModelTest, ABuilderThatReusesChunksNobodyHasCondemnedYet) {
   std::vector<Bytes> chunks = chunks_;
   chunks[2][0] ^= 1;
-  enumerate(make_store(false, std::nullopt), {builder(chunks), collector()}, chunks, 9);
+  enumerate(make_store(false, std::nullopt), {builder(chunks), collector()}, chunks, 13);
 }
 
 TEST_F(GcModelTest, ABuilderThatMakesTheVeryImageThatIsBeingDeleted) {
-  enumerate(make_store(false, 1001), {builder(chunks_), collector()}, chunks_, 9);
+  enumerate(make_store(false, 1001), {builder(chunks_), collector()}, chunks_, 13);
 }
 
 TEST_F(GcModelTest, ABuilderThatMakesTheVeryImageWhoseGraceGoesOn) {
-  enumerate(make_store(false, 10), {builder(chunks_), collector()}, chunks_, 11);
+  enumerate(make_store(false, 10), {builder(chunks_), collector()}, chunks_, 19);
 }
 
 TEST_F(GcModelTest, ATaggerThatMovesAnImageToAnotherName) {
-  enumerate(make_store(true, std::nullopt), {tagger(), collector()}, chunks_, 5);
-  enumerate(make_store(true, 1001), {tagger(), collector()}, chunks_, 5);
+  enumerate(make_store(true, std::nullopt), {tagger(), collector()}, chunks_, 7);
+  enumerate(make_store(true, 1001), {tagger(), collector()}, chunks_, 7);
 }
 
 }  // namespace
