@@ -45,8 +45,10 @@ class StoreReadExecutor::Consumer : public ChunkConsumer {
 
   void failed(size_t index, const ChunkLocation&, const Error& error) override {
     Lead& lead = leads_[index];
-    executor_.fail_need(layer_, *lead.need, error);
+    // First, so that a reader who tries again at once starts a fetch of its own and does not join
+    // this one.
     lead.leader.land(tl::unexpected(error));
+    executor_.fail_need(layer_, *lead.need, error);
   }
 
  private:
@@ -84,7 +86,9 @@ void StoreReadExecutor::execute(const std::vector<std::shared_ptr<ReadOperation>
   AttachedLayer& layer = *progress_.front().read->layer;
   std::vector<Need> needs;
   for (size_t i = 0; i < progress_.size(); ++i) plan(layer, i, needs);
-  fetch(layer, needs);
+  std::vector<const Need*> missing;
+  for (const Need& need : needs) missing.push_back(&need);
+  fetch(layer, std::move(missing));
   progress_.clear();
 }
 
@@ -162,7 +166,14 @@ bool StoreReadExecutor::fill_local_parts(AttachedLayer& layer, Progress& progres
   return is_filled;
 }
 
-void StoreReadExecutor::fetch(AttachedLayer& layer, std::vector<Need>& needs) {
+void StoreReadExecutor::fetch(AttachedLayer& layer, std::vector<const Need*> needs) {
+  const Deadline deadline = latest_deadline();
+  while (!needs.empty()) needs = fetch_once(layer, needs, deadline);
+}
+
+// Returns the needs that followed a fetch whose own deadline was nearer, to be fetched anew.
+std::vector<const StoreReadExecutor::Need*> StoreReadExecutor::fetch_once(
+    AttachedLayer& layer, const std::vector<const Need*>& needs, Deadline deadline) {
   struct Follow {
     const Need* need;
     SingleFlight::Follower follower;
@@ -170,32 +181,35 @@ void StoreReadExecutor::fetch(AttachedLayer& layer, std::vector<Need>& needs) {
   Consumer consumer(*this, layer);
   std::vector<Follow> follows;
   std::vector<ChunkLocation> wanted;
-  for (const Need& need : needs) {
-    if (const ChunkBytes cached = cache_.find(need.location.id);
-        cached != nullptr && cached->size() == need.location.raw_size) {
+  for (const Need* need : needs) {
+    if (const ChunkBytes cached = cache_.find(need->location.id);
+        cached != nullptr && cached->size() == need->location.raw_size) {
       layer.stats().memory_hits.fetch_add(1, std::memory_order_relaxed);
-      deliver(need, cached);
+      deliver(*need, cached);
       continue;
     }
-    SingleFlight::Ticket ticket = layer.flights().join(need.location.index);
+    SingleFlight::Ticket ticket = layer.flights().join(need->location.index);
     if (ticket.follower) {
-      follows.push_back({&need, std::move(*ticket.follower)});
+      follows.push_back({need, std::move(*ticket.follower)});
       continue;
     }
-    consumer.leads().push_back({&need, std::move(*ticket.leader)});
-    wanted.push_back(need.location);
+    consumer.leads().push_back({need, std::move(*ticket.leader)});
+    wanted.push_back(need->location);
   }
-  const Deadline deadline = latest_deadline();
   fetcher_.fetch({layer.store(), layer.map(), layer.stats()}, wanted, deadline, consumer);
   // Own flights have landed, so two threads that follow each other's cannot wait in a circle.
+  std::vector<const Need*> again;
   for (Follow& follow : follows) {
     Result<ChunkBytes> bytes = follow.follower.wait(deadline);
     if (bytes) {
       deliver(*follow.need, *bytes);
+    } else if (bytes.error().code() == ErrorCode::kTimedOut && MonotonicClock::now() < deadline) {
+      again.push_back(follow.need);
     } else {
       fail_need(layer, *follow.need, bytes.error());
     }
   }
+  return again;
 }
 
 void StoreReadExecutor::deliver(const Need& need, const ChunkBytes& bytes) {

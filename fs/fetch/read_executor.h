@@ -51,7 +51,9 @@ class StoreReadExecutor : public ReadExecutor {
   Status add_needs(AttachedLayer& layer, size_t progress_index, const ReadSegment& segment,
                    std::vector<Need>& needs);
   bool fill_local_parts(AttachedLayer& layer, Progress& progress);
-  void fetch(AttachedLayer& layer, std::vector<Need>& needs);
+  void fetch(AttachedLayer& layer, std::vector<const Need*> needs);
+  std::vector<const Need*> fetch_once(AttachedLayer& layer, const std::vector<const Need*>& needs,
+                                      Deadline deadline);
   void deliver(const Need& need, const ChunkBytes& bytes);
   void part_is_there(Progress& progress);
   void fail_read(Progress& progress, int errno_value);

@@ -21,8 +21,9 @@ constexpr size_t kPageBytes = 4096;
 // Nothing is ever written; the kernel sizes its read buffers by it.
 constexpr uint32_t kWriteBytesMax = 4096;
 
+// Without FUSE_ASYNC_DIO: with it the kernel waits for direct reads in a state that no signal ends.
 constexpr uint64_t kWantedFlags = fuse::init_flag::kAsyncRead | fuse::init_flag::kReaddirplus |
-                                  fuse::init_flag::kAsyncDio | fuse::init_flag::kNoOpenSupport |
+                                  fuse::init_flag::kNoOpenSupport |
                                   fuse::init_flag::kParallelDirops | fuse::init_flag::kPosixAcl |
                                   fuse::init_flag::kMaxPages | fuse::init_flag::kCacheSymlinks |
                                   fuse::init_flag::kNoOpendirSupport | fuse::init_flag::kInitExt;

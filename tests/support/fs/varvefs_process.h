@@ -44,7 +44,8 @@ class VarvefsProcess {
   void start();
   /// Starts it and expects that it ends by itself; returns its exit status.
   int start_and_wait();
-  /// SIGTERM, and waits. The exit status; 128 + n for a signal.
+  /// SIGTERM (nothing to one that ended by itself), and waits. The exit status; 128 + n for a
+  /// signal.
   int stop();
   /// SIGKILL.
   void kill();

@@ -1,0 +1,150 @@
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "base/file_io.h"
+#include "fs/fuse/mount_point.h"
+#include "tests/kernel/fs/fs_test.h"
+
+namespace varve::test {
+namespace {
+
+using fs::TransportKind;
+
+std::string transport_of(VarvefsProcess& varvefs, const char* member = "transport") {
+  ControlClient client = varvefs.connect();
+  return client.get("/v1/status").value().body.at(member).as_string().c_str();
+}
+
+// Without CAP_IPC_LOCK the kernel charges a ring's memory to RLIMIT_MEMLOCK.
+void forbid_locked_memory() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  __user_cap_data_struct data[2];
+  must(syscall(SYS_capget, &header, data) == 0 ? Status() : fail_errno("capget"));
+  data[0].effective &= ~(1U << CAP_IPC_LOCK);
+  data[0].permitted &= ~(1U << CAP_IPC_LOCK);
+  must(syscall(SYS_capset, &header, data) == 0 ? Status() : fail_errno("capset"));
+  const rlimit none{0, 0};
+  must(setrlimit(RLIMIT_MEMLOCK, &none) == 0 ? Status() : fail_errno("setrlimit"));
+}
+
+Status no_ring() {
+  return fail(ErrorCode::kUnsupported, "the test forbids it");
+}
+
+TEST(FsDaemonTest, FallsBackToDevAndSaysWhyWhereTheRingIsOff) {
+  VarvefsProcess varvefs(TransportKind::kAuto);
+  varvefs.options().probe_ring = no_ring;
+  varvefs.start();
+  EXPECT_EQ(transport_of(varvefs), "dev");
+  EXPECT_NE(transport_of(varvefs, "transport_fallback").find("the test forbids it"),
+            std::string::npos);
+  EXPECT_NE(varvefs.log().find("the test forbids it"), std::string::npos) << varvefs.log();
+}
+
+TEST(FsDaemonTest, FallsBackToDevAndSaysWhyWhereMemoryCannotBeLocked) {
+  if (!enable_ring()) {
+    // Then the fallback has another reason, which the test above covers.
+    EXPECT_FALSE(fs::probe_fuse_ring());
+    return;
+  }
+  VarvefsProcess varvefs(TransportKind::kAuto);
+  varvefs.set_child_setup(forbid_locked_memory);
+  varvefs.start();
+  EXPECT_EQ(transport_of(varvefs), "dev");
+  EXPECT_NE(varvefs.log().find("RLIMIT_MEMLOCK"), std::string::npos) << varvefs.log();
+}
+
+TEST(FsDaemonTest, EndsWithAnErrorWhenADemandedRingCannotBeHad) {
+  VarvefsProcess varvefs(TransportKind::kRing);
+  varvefs.options().probe_ring = no_ring;
+  EXPECT_EQ(varvefs.start_and_wait(), error_code_to_exit_status(ErrorCode::kUnsupported));
+  EXPECT_NE(varvefs.log().find("the test forbids it"), std::string::npos) << varvefs.log();
+  EXPECT_FALSE(fs::find_mount(varvefs.mountpoint()));
+}
+
+TEST(FsDaemonTest, ASecondOneInTheSameRunDirectoryIsRefused) {
+  VarvefsProcess varvefs(TransportKind::kDev);
+  varvefs.start();
+  EXPECT_EQ(varvefs.start_and_wait(), error_code_to_exit_status(ErrorCode::kBusy));
+  EXPECT_EQ(transport_of(varvefs), "dev");
+}
+
+TEST(FsDaemonTest, EndsByItselfWhenItsLingerTimeIsOver) {
+  VarvefsProcess varvefs(TransportKind::kDev);
+  varvefs.options().linger_s = 0;
+  EXPECT_EQ(varvefs.start_and_wait(), 0);
+  EXPECT_FALSE(fs::find_mount(varvefs.mountpoint()));
+}
+
+TEST(FsDaemonTest, DoesNotEndWhileADetachedLayerIsInUse) {
+  VarvefsProcess varvefs(TransportKind::kDev, SharedImage::get().store_directory);
+  varvefs.options().linger_s = 0;
+  varvefs.start();
+  UniqueFd mount;
+  {
+    ControlClient client = varvefs.connect();
+    mount = std::move(varvefs.attach(client, "app:v1", "default", true).fds.at(0));
+  }
+  // Longer than it looks around.
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  EXPECT_TRUE(open_file_at(mount.get(), "large/text", O_RDONLY));
+  EXPECT_EQ(transport_of(varvefs), "dev");
+  mount.reset();
+  while (fs::find_mount(varvefs.mountpoint())) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+TEST(FsDaemonTest, MountsThroughLoopDevicesWhereTheKernelMountsNoFiles) {
+  const SharedImage& shared = SharedImage::get();
+  VarvefsProcess varvefs(TransportKind::kDev, shared.store_directory);
+  varvefs.options().mount_with_loop_devices = true;
+  varvefs.start();
+  ControlClient client = varvefs.connect();
+  const auto answer = varvefs.attach(client, "app:v1", "default", true);
+  const std::string mounted = "/proc/self/fd/" + std::to_string(answer.fds.at(0).get());
+  EXPECT_EQ(compare_trees(shared.source, mounted + "/."), std::vector<std::string>());
+}
+
+TEST(FsDaemonTest, TheHostSeesNoMountButTheOne) {
+  const auto mount_count = [] {
+    const Bytes text = read_file("/proc/self/mountinfo", 64 << 20).value();
+    size_t count = 0;
+    for (size_t at = 0; (at = as_text(text).find("varve-fs-", at)) != std::string_view::npos;
+         ++at) {
+      ++count;
+    }
+    return count;
+  };
+  VarvefsProcess varvefs(TransportKind::kDev, SharedImage::get().store_directory);
+  const size_t before = mount_count();
+  varvefs.start();
+  ControlClient client = varvefs.connect();
+  varvefs.attach(client, "app:v1", "default", true);
+  EXPECT_EQ(mount_count(), before + 1);
+}
+
+TEST(FsDaemonTest, AnUnmountFromOutsideEndsIt) {
+  VarvefsProcess varvefs(TransportKind::kDev);
+  varvefs.start();
+  must(fs::remove_stale_mounts(varvefs.mountpoint()));
+  while (ControlClient::connect(varvefs.options().run_directory + "/control.sock")) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_NE(varvefs.log().find("was unmounted"), std::string::npos) << varvefs.log();
+}
+
+}  // namespace
+}  // namespace varve::test
+
+int main(int argc, char** argv) {
+  varve::test::skip_without_fuse();
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,359 @@
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#include <filesystem>
+#include <functional>
+#include <set>
+#include <thread>
+
+#include "base/file_io.h"
+#include "chunkstore/format/keys.h"
+#include "chunkstore/read/layer_map.h"
+#include "tests/kernel/fs/fs_test.h"
+
+namespace varve::test {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+
+/// A process that runs `body` and exits with what it returns; killed with the object.
+class Child {
+ public:
+  explicit Child(const std::function<int()>& body) : pid_(fork()) {
+    if (pid_ == 0) _exit(body());
+  }
+  ~Child() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      wait();
+    }
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void kill() { ::kill(pid_, SIGKILL); }
+  int wait() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+ private:
+  pid_t pid_;
+};
+
+// The errno of reading `size` bytes at `offset`, without the page cache of the reader's file; 0
+// when they were read.
+int direct_read_errno(const std::string& path, uint64_t offset, uint64_t size = kPage,
+                      Bytes* to = nullptr) {
+  const auto fd = open_file(path, O_RDONLY | O_DIRECT);
+  if (!fd) return fd.error().errno_value();
+  void* buffer = aligned_alloc(kPage, align_up(size, kPage));
+  const ssize_t count = pread(fd->get(), buffer, size, static_cast<off_t>(offset));
+  const int error = count < 0 ? errno : 0;
+  if (to != nullptr && count > 0) {
+    to->assign(static_cast<uint8_t*>(buffer), static_cast<uint8_t*>(buffer) + count);
+  }
+  free(buffer);
+  return error;
+}
+
+class FsFailuresTest : public FsStoreTest {
+ protected:
+  // Noise in two files, many packs; attached as `attached_`.
+  void start_with_noise() {
+    const std::string source = varvefs_.scratch() + "/source";
+    must(make_directories(source + "/directory"));
+    must(write_file_atomic(source + "/a", make_noise(4 << 20, 1)));
+    must(write_file_atomic(source + "/b", make_noise(4 << 20, 2)));
+    for (int i = 0; i < 100; ++i) {
+      must(write_file_atomic(source + "/directory/" + std::to_string(i), as_bytes("text")));
+    }
+    layer_ = put_directory(varvefs_.store(), source, 4);
+    put_image(varvefs_.store(), {layer_.id}, "app:v1");
+    varvefs_.start();
+    client_.emplace(varvefs_.connect());
+    attached_ = varvefs_.attach(*client_, "app:v1");
+    image_ = VarvefsProcess::image_of(attached_);
+    tree_ = VarvefsProcess::tree_of(attached_);
+    map_ = chunkstore::LayerMap::open(
+               std::shared_ptr<chunkstore::Store>(&varvefs_.store(), [](auto*) {}), layer_.id,
+               varvefs_.scratch(), kNoDeadline)
+               .value();
+  }
+
+  /// A chunk, and a page that lies wholly inside it.
+  struct Spot : chunkstore::ChunkLocation {
+    uint64_t page = 0;
+  };
+  // The first chunk with such a page at or after image offset `from`.
+  Spot spot_from(uint64_t from) {
+    uint64_t offset = std::max(from, map_->header().metadata_size);
+    for (;;) {
+      const auto location = map_->locate(offset, kNoDeadline).value();
+      const uint64_t page = align_up(location.image_offset, kPage);
+      const uint64_t end = location.image_offset + location.raw_size;
+      if (page >= from && page + kPage <= end) return {location, page};
+      offset = end;
+    }
+  }
+  ::testing::AssertionResult page_is_right(uint64_t offset) {
+    Bytes bytes;
+    const int error = direct_read_errno(image_, offset, kPage, &bytes);
+    if (error != 0) {
+      return ::testing::AssertionFailure() << "errno " << error << "\n" << varvefs_.log();
+    }
+    const auto expected = layer_.image.begin() + static_cast<ptrdiff_t>(offset);
+    if (bytes.size() == kPage && std::equal(bytes.begin(), bytes.end(), expected)) {
+      return ::testing::AssertionSuccess();
+    }
+    return ::testing::AssertionFailure() << bytes.size() << " bytes, which are wrong";
+  }
+  std::string pack_path(const Digest& pack) {
+    return varvefs_.store_directory() + "/" + chunkstore::pack_key(pack);
+  }
+
+  TestLayer layer_;
+  std::optional<ControlClient> client_;
+  ControlClient::Answer attached_;
+  std::string image_;
+  std::string tree_;
+  std::unique_ptr<chunkstore::LayerMap> map_;
+};
+
+TEST_P(FsFailuresTest, KilledReadersHarmNobody) {
+  start_with_noise();
+  varvefs_.switches().is_slow = true;
+  for (int round = 0; round < 10; ++round) {
+    std::vector<std::unique_ptr<Child>> readers;
+    for (int i = 0; i < 8; ++i) {
+      readers.push_back(std::make_unique<Child>([&, i] {
+        for (uint64_t page = static_cast<uint64_t>(i);; page += 7) {
+          direct_read_errno(image_, page * kPage % layer_.image.size());
+        }
+        return 0;
+      }));
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    // Each destructor kills and waits.
+  }
+  varvefs_.switches().is_slow = false;
+  EXPECT_TRUE(page_is_right(spot_from(0).page));
+  EXPECT_EQ(client_->get("/v1/status").value().body.at("pending_reads").to_number<int>(), 0);
+}
+
+TEST_P(FsFailuresTest, AHungStoreGivesEioByTheDeadlineAndNothingElseWaits) {
+  varvefs_.options().read_deadline_ms = 400;
+  start_with_noise();
+  const uint64_t offset = spot_from(0).page;
+  varvefs_.switches().hangs = true;
+  // More readers than a queue has entries at first.
+  std::vector<std::unique_ptr<Child>> readers;
+  for (uint64_t i = 0; i < 40; ++i) {
+    readers.push_back(std::make_unique<Child>(
+        [&, i] { return direct_read_errno(image_, offset + i * 3 * kPage); }));
+  }
+  while (varvefs_.switches().hanging_reads == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  // Names nobody asked for yet.
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(tree_ + "/directory")) {
+    struct stat st;
+    EXPECT_EQ(stat(entry.path().c_str(), &st), 0);
+    ++count;
+  }
+  EXPECT_EQ(count, 100u);
+  EXPECT_GT(client_->get("/v1/status").value().body.at("pending_reads").to_number<int>(), 0);
+  for (auto& reader : readers) EXPECT_EQ(reader->wait(), EIO);
+  varvefs_.switches().hangs = false;
+  EXPECT_TRUE(page_is_right(offset));
+}
+
+TEST_P(FsFailuresTest, AReaderOfAHungStoreCanBeKilledAtOnce) {
+  varvefs_.options().read_deadline_ms = 3'000'000;
+  start_with_noise();
+  varvefs_.switches().hangs = true;
+  const uint64_t offset = spot_from(0).page;
+  Child direct([&] { return direct_read_errno(image_, offset); });
+  Child buffered([&] {
+    const auto bytes = read_file(tree_ + "/b", 1 << 30);
+    return bytes ? 0 : 1;
+  });
+  while (varvefs_.switches().hanging_reads < 2) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  direct.kill();
+  buffered.kill();
+  // Without an answer to the INTERRUPT this waits for ever: the deadline is far away.
+  EXPECT_EQ(direct.wait(), 128 + SIGKILL);
+  EXPECT_EQ(buffered.wait(), 128 + SIGKILL);
+  EXPECT_EQ(client_->get("/v1/status").value().status, 200);
+  varvefs_.switches().hangs = false;
+  EXPECT_TRUE(page_is_right(offset));
+}
+
+TEST_P(FsFailuresTest, ASignalThatDoesNotKillDoesNotFailARead) {
+  start_with_noise();
+  varvefs_.switches().is_slow = true;
+  Child reader([&] {
+    struct sigaction action {};
+    action.sa_handler = [](int) {};
+    sigaction(SIGALRM, &action, nullptr);
+    const itimerval every_ms = {{0, 1000}, {0, 1000}};
+    setitimer(ITIMER_REAL, &every_ms, nullptr);
+    for (uint64_t offset = spot_from(0).page; offset + kPage < layer_.image.size();
+         offset += 256 << 10) {
+      if (!page_is_right(offset)) return 1;
+    }
+    return 0;
+  });
+  EXPECT_EQ(reader.wait(), 0);
+}
+
+TEST_P(FsFailuresTest, AMissingPackFailsItsChunksOnlyAndIsBackWhenItIsBack) {
+  start_with_noise();
+  const auto lost = spot_from(1 << 20);
+  auto other = spot_from(0);
+  for (uint64_t from = 0; other.pack == lost.pack; from += 1 << 20) other = spot_from(from);
+  std::filesystem::rename(pack_path(lost.pack), varvefs_.scratch() + "/aside");
+  EXPECT_EQ(direct_read_errno(image_, lost.page), EIO);
+  EXPECT_TRUE(page_is_right(other.page));
+  const std::string log = varvefs_.log();
+  EXPECT_NE(log.find(lost.id.short_hex()), std::string::npos) << log;
+  EXPECT_NE(log.find(lost.pack.hex()), std::string::npos) << log;
+  std::filesystem::rename(varvefs_.scratch() + "/aside", pack_path(lost.pack));
+  EXPECT_TRUE(page_is_right(lost.page));
+}
+
+TEST_P(FsFailuresTest, ATruncatedPackFailsWhatItLacksOnly) {
+  start_with_noise();
+  const auto first = spot_from(1 << 20);
+  // The last chunk of the same pack: four chunks have room for it in a file of 4 MiB.
+  auto last = first;
+  for (auto next = first; next.pack == first.pack;
+       next = spot_from(next.image_offset + next.raw_size)) {
+    last = next;
+  }
+  ASSERT_NE(last.index, first.index);
+  std::filesystem::copy_file(pack_path(first.pack), varvefs_.scratch() + "/aside");
+  std::filesystem::resize_file(pack_path(first.pack), last.pack_offset + 1);
+  EXPECT_EQ(direct_read_errno(image_, last.page), EIO);
+  EXPECT_TRUE(page_is_right(first.page));
+  // One read over both: the whole fails, and the good chunk is none the worse.
+  EXPECT_EQ(direct_read_errno(image_, first.page, last.page + kPage - first.page), EIO);
+  EXPECT_TRUE(page_is_right(first.page));
+  std::filesystem::rename(varvefs_.scratch() + "/aside", pack_path(first.pack));
+  EXPECT_TRUE(page_is_right(last.page));
+}
+
+TEST_P(FsFailuresTest, AWrongByteInAPackIsEioAndNeverData) {
+  start_with_noise();
+  const auto bad = spot_from(1 << 20);
+  const UniqueFd pack = open_file(pack_path(bad.pack), O_RDWR).value();
+  uint8_t byte;
+  must(pread_exact(pack.get(), bad.pack_offset + bad.stored_size / 2, {&byte, 1}));
+  byte ^= 1;
+  must(pwrite_all(pack.get(), bad.pack_offset + bad.stored_size / 2, {&byte, 1}));
+  EXPECT_EQ(direct_read_errno(image_, bad.page), EIO);
+  byte ^= 1;
+  must(pwrite_all(pack.get(), bad.pack_offset + bad.stored_size / 2, {&byte, 1}));
+  EXPECT_TRUE(page_is_right(bad.page));
+}
+
+TEST_P(FsFailuresTest, ARemovedStoreLeavesMetadataAndWhatIsCached) {
+  start_with_noise();
+  // Of a chunk that one page does not cover: such a read leaves it in the cache.
+  const uint64_t cached = spot_from(1 << 20).page;
+  const uint64_t absent = spot_from(3 << 20).page;
+  ASSERT_TRUE(page_is_right(cached));
+  must(remove_tree(varvefs_.store_directory()));
+  EXPECT_TRUE(page_is_right(cached));
+  EXPECT_EQ(direct_read_errno(image_, absent), EIO);
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(tree_ + "/directory")) {
+    struct stat st;
+    EXPECT_EQ(stat(entry.path().c_str(), &st), 0);
+    ++count;
+  }
+  EXPECT_EQ(count, 100u);
+  EXPECT_TRUE(page_is_right(cached));
+}
+
+TEST_P(FsFailuresTest, ChunksThatMovedAreFoundByTheNewPlacement) {
+  start_with_noise();
+  const auto moved = spot_from(1 << 20);
+  const std::vector<Digest> old_packs = layer_.packs;
+  put_placement(varvefs_.store(), layer_, 7);
+  for (const Digest& pack : old_packs) {
+    if (std::find(layer_.packs.begin(), layer_.packs.end(), pack) == layer_.packs.end()) {
+      std::filesystem::remove(pack_path(pack));
+    }
+  }
+  EXPECT_TRUE(page_is_right(moved.page));
+  EXPECT_TRUE(page_is_right(spot_from(3 << 20).page));
+}
+
+TEST_P(FsFailuresTest, ReadersOfOneChunkCauseOneFetch) {
+  start_with_noise();
+  const auto chunk = spot_from(1 << 20);
+  ASSERT_LE(chunk.page + 2 * kPage, chunk.image_offset + chunk.raw_size);
+  // The map's pages are local after the first read of a neighbour.
+  ASSERT_TRUE(page_is_right(spot_from(2 << 20).page));
+  varvefs_.switches().is_slow = true;
+  const uint64_t before = varvefs_.switches().pack_reads;
+  std::vector<std::unique_ptr<Child>> readers;
+  for (uint64_t i = 0; i < 8; ++i) {
+    readers.push_back(std::make_unique<Child>(
+        [&, i] { return direct_read_errno(image_, chunk.page + i % 2 * kPage); }));
+  }
+  for (auto& reader : readers) EXPECT_EQ(reader->wait(), 0);
+  EXPECT_EQ(varvefs_.switches().pack_reads - before, 1u);
+}
+
+TEST_P(FsFailuresTest, SigtermWithEverythingInUseEndsItInBoundedTime) {
+  start_with_noise();
+  auto mounted = varvefs_.attach(*client_, "app:v1", "default", true);
+  const UniqueFd open_image = open_file(image_, O_RDONLY).value();
+  const UniqueFd open_tree = open_file(tree_ + "/a", O_RDONLY).value();
+  const UniqueFd in_mount = open_file_at(mounted.fds.at(0).get(), "b", O_RDONLY).value();
+  varvefs_.switches().hangs = true;
+  Child reader([&] { return direct_read_errno(image_, spot_from(0).page); });
+  while (varvefs_.switches().hanging_reads == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  // The test's timeout bounds it; the store hangs all the while.
+  EXPECT_EQ(varvefs_.stop(), 0);
+  EXPECT_NE(reader.wait(), 0);
+  uint8_t byte;
+  EXPECT_FALSE(pread_exact(in_mount.get(), 1 << 20, {&byte, 1}));
+  EXPECT_FALSE(std::filesystem::exists(varvefs_.mountpoint() + "/default"));
+  EXPECT_FALSE(std::filesystem::exists(varvefs_.options().run_directory + "/control.sock"));
+}
+
+TEST_P(FsFailuresTest, AKilledDaemonLeavesNothingThatStopsTheNext) {
+  start_with_noise();
+  varvefs_.attach(*client_, "app:v1", "default", true);
+  const UniqueFd open_image = open_file(image_, O_RDONLY).value();
+  varvefs_.kill();
+  varvefs_.start();
+  client_.emplace(varvefs_.connect());
+  varvefs_.attach(*client_, "app:v1");
+  EXPECT_TRUE(page_is_right(spot_from(0).page));
+}
+
+VARVE_FS_TEST_SUITE(FsFailuresTest);
+
+}  // namespace
+}  // namespace varve::test
+
+int main(int argc, char** argv) {
+  varve::test::skip_without_fuse();
+  ::testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
