@@ -98,6 +98,7 @@ class FileStore : public Store {
     return fmt::format("{} {} in store {}", verb, quoted(key), quoted(path_));
   }
   std::string temp_name();
+  Result<UniqueFd> create_temp(const std::string& temp);
 
   std::string path_;
   std::string url_;
@@ -164,6 +165,14 @@ class FileWriter : public ObjectWriter {
 
 std::string FileStore::temp_name() {
   return std::string(kTempDir) + "/" + random_uuid();
+}
+
+Result<UniqueFd> FileStore::create_temp(const std::string& temp) {
+  auto fd = ops_.create_file(root_.get(), temp);
+  if (fd || fd.error().errno_value() != ENOENT) return fd;
+  // A store that was copied may have come without an empty directory.
+  VARVE_TRY(ops_.make_dir(root_.get(), std::string(kTempDir)));
+  return ops_.create_file(root_.get(), temp);
 }
 
 Status FileStore::make_or_check_marker(bool create) {
@@ -284,7 +293,7 @@ Result<bool> FileStore::publish(const std::string& temp, const std::string& key,
 
 Result<std::unique_ptr<ObjectWriter>> FileStore::create() {
   std::string temp = temp_name();
-  auto fd = ops_.create_file(root_.get(), temp);
+  auto fd = create_temp(temp);
   if (!fd) return fail(std::move(fd).error(), fmt::format("store {}", quoted(path_)));
   return std::make_unique<FileWriter>(*this, std::move(temp), std::move(*fd));
 }
@@ -397,7 +406,7 @@ Result<int64_t> FileStore::now_s(Deadline deadline) {
   VARVE_TRY(check_deadline("clock", deadline));
   // The time that the filesystem gives a new file: the server's, on a cluster filesystem.
   const std::string temp = temp_name();
-  VARVE_ASSIGN(const UniqueFd fd, ops_.create_file(root_.get(), temp));
+  VARVE_ASSIGN(const UniqueFd fd, create_temp(temp));
   struct stat status;
   const int stat_result = ::fstat(fd.get(), &status);
   const int stat_errno = errno;

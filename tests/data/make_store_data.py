@@ -112,7 +112,6 @@ def make_golden(root):
     write(folder / "current", sha256(placement).hex().encode() + b"\n")
     write(root / "images" / sha256(image).hex(), image)
     write(root / "refs" / "team" / "app:v1", sha256(image).hex().encode() + b"\n")
-    write(root / "tmp" / "kept-by-git", b"")
     return {"pack": make_pack(first)[0], "layer": layer, "placement": placement, "image": image}
 
 

@@ -147,6 +147,13 @@ TEST_F(FileStoreTest, OnlyOldTemporaryFilesAreRemoved) {
   EXPECT_FALSE(std::filesystem::exists(path_ + "/tmp/old"));
 }
 
+TEST_F(FileStoreTest, AStoreThatWasCopiedWithoutItsEmptyDirectoryWorks) {
+  ASSERT_TRUE(remove_tree(path_ + "/tmp"));
+  EXPECT_TRUE(store_->put_if_absent("packs/a", as_bytes("x"), kNoDeadline));
+  ASSERT_TRUE(remove_tree(path_ + "/tmp"));
+  EXPECT_TRUE(store_->now_s(kNoDeadline));
+}
+
 TEST_F(FileStoreTest, AStoreDirectoryRemovedUnderneathIsNotFound) {
   ASSERT_TRUE(store_->put_if_absent("packs/a", as_bytes("x"), kNoDeadline));
   ASSERT_TRUE(remove_tree(path_));
