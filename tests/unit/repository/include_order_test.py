@@ -36,6 +36,9 @@ class IncludeOrderTest(unittest.TestCase):
         found = faults({"fs/a.cc": '#include "base/internal/b.h"\n', "base/internal/b.h": ""})
         self.assertIn("private to base", found[0])
 
+    def test_accepts_a_file_that_the_module_generates(self):
+        self.assertEqual([], faults({"guard/a.cc": '#include "filter.inc"\n'}))
+
     def test_refuses_a_repository_without_includes(self):
         self.assertIn("no include found", faults({"base/a.cc": ""})[0])
 
