@@ -1,8 +1,8 @@
 // The floor of a sandbox launch: the system calls that nobody can leave out, in plain C.
 //
 // One launch is: the sandbox's cgroups with a limit each; upper and work directories; clone3 into
-// user, mount, pid, uts, ipc and net namespaces (the cgroup namespace after joining the groups); id
-// maps; id-mapped clones of the lower EROFS mount and of the upper; the overlay; /proc with the same
+// user, mount and pid namespaces; in the child, at the same time as the rest, uts, ipc, net and
+// cgroup namespaces; id maps; id-mapped clones of the lower EROFS mount and of the upper; the overlay; /proc with the same
 // masks as `varve run` (guard/masks.def); the switch of the root; no_new_privs; the same seccomp
 // program; exec of a static program. It is timed from its first system call until its exit is seen.
 //
@@ -152,10 +152,10 @@ static void run_child(const struct setup* setup, const int* joins, int socket) {
   for (int i = 0; i < setup->group_count; ++i) {
     if (joins[i] >= 0) check(write(joins[i], "0", 1), "tasks");
   }
+  check(unshare(CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWCGROUP), "unshare");
   receive_fd(socket);
   check(syscall(SYS_setresgid, 0, 0, 0), "setresgid");
   check(syscall(SYS_setresuid, 0, 0, 0), "setresuid");
-  check(unshare(CLONE_NEWCGROUP), "unshare");
   const int proc = new_mount("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
   const int empty = check(open("/mnt", O_PATH | O_DIRECTORY | O_CLOEXEC), "/mnt");
   const int root = receive_fd(socket);
@@ -228,7 +228,7 @@ static uint64_t launch(const struct setup* setup, const char* name) {
   int sockets[2];
   check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), "socketpair");
   struct clone_args arguments = {
-      .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWNET,
+      .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID,
       .exit_signal = SIGCHLD};
   if (setup->into_index >= 0) {
     arguments.flags |= CLONE_INTO_CGROUP;

@@ -210,7 +210,8 @@ int run_operation(ChildState& state, const Operation& operation) {
     case OpKind::kWaitForIdMaps:
       return receive_message(state.context.control, &go, sizeof go, nullptr, nullptr);
     case OpKind::kBecomeRoot: return become_root();
-    case OpKind::kCgroupNamespace: return errno_if(::unshare(CLONE_NEWCGROUP) != 0);
+    case OpKind::kNamespaces:
+      return errno_if(::unshare(static_cast<int>(operation.value)) != 0);
     case OpKind::kHostname:
       return errno_if(::sethostname(operation.path.data(), operation.path.size()) != 0);
     case OpKind::kLoopbackUp: return loopback_up();

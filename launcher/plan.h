@@ -29,9 +29,9 @@ enum class OpKind : uint8_t {
   kMakeDev,       ///< A tmpfs with the device nodes; into kDev.
   // In the child.
   kJoinCgroup,
+  kNamespaces,  ///< `value` = the CLONE_* namespaces that kClone left out.
   kWaitForIdMaps,
   kBecomeRoot,
-  kCgroupNamespace,
   kHostname,       ///< `path`
   kLoopbackUp,
   kNewFilesystem,  ///< Type `path` with `options` and mount attributes `value`; into `target`.

@@ -30,9 +30,9 @@ constexpr OpRow kOpRows[] = {
     {OpKind::kMountOverlay, "mount_overlay", "mounting the overlay", false},
     {OpKind::kMakeDev, "make_dev", "making /dev", false},
     {OpKind::kJoinCgroup, "join_cgroup", "joining the cgroup", true},
+    {OpKind::kNamespaces, "namespaces", "making namespaces", true},
     {OpKind::kWaitForIdMaps, "wait_for_id_maps", "waiting for the id maps", true},
     {OpKind::kBecomeRoot, "become_root", "becoming the sandbox's root", true},
-    {OpKind::kCgroupNamespace, "cgroup_namespace", "making the cgroup namespace", true},
     {OpKind::kHostname, "hostname", "setting the host name", true},
     {OpKind::kLoopbackUp, "loopback_up", "bringing the loopback interface up", true},
     {OpKind::kNewFilesystem, "new_filesystem", "mounting a new", true},
@@ -75,9 +75,11 @@ boost::json::array flag_names(uint64_t value, std::initializer_list<FlagName> na
 void add_value(const Operation& operation, boost::json::object& object) {
   switch (operation.kind) {
     case OpKind::kClone:
+    case OpKind::kNamespaces:
       object["namespaces"] = flag_names(
           operation.value, {{CLONE_NEWUSER, "user"}, {CLONE_NEWNS, "mount"}, {CLONE_NEWPID, "pid"},
-                            {CLONE_NEWUTS, "uts"}, {CLONE_NEWIPC, "ipc"}, {CLONE_NEWNET, "net"}});
+                            {CLONE_NEWUTS, "uts"}, {CLONE_NEWIPC, "ipc"}, {CLONE_NEWNET, "net"},
+                            {CLONE_NEWCGROUP, "cgroup"}});
       break;
     case OpKind::kNewFilesystem:
       object["attributes"] =

@@ -1,0 +1,136 @@
+// Many launches in a row leave the machine as it was: mounts, cgroups, processes, directories and
+// free memory of the kernel are compared before and after, and what changed is printed.
+//
+//   launch_soak --runs N --run-dir DIR --state-dir DIR -- COMMAND...
+//
+// COMMAND is a whole `varve run` command line with the same two directories. JSON goes to standard
+// output; the exit status is 1 when anything is left. Nothing else may start sandboxes meanwhile.
+#include <dirent.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/json.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace {
+
+namespace json = boost::json;
+using Snapshot = std::map<std::string, std::set<std::string>>;
+
+std::set<std::string> list(const std::string& path) {
+  std::set<std::string> names;
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(path.c_str()), ::closedir);
+  if (!stream) return names;
+  while (const dirent* entry = ::readdir(stream.get())) names.insert(entry->d_name);
+  return names;
+}
+
+std::set<std::string> lines(const std::string& path) {
+  std::set<std::string> result;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) result.insert(line);
+  return result;
+}
+
+/// Processes by command name; kernel workers come and go by themselves and are left out.
+std::set<std::string> processes() {
+  std::set<std::string> result;
+  for (const std::string& pid : list("/proc")) {
+    if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
+    const auto command_line = lines("/proc/" + pid + "/cmdline");
+    if (command_line.empty()) continue;
+    const auto name = lines("/proc/" + pid + "/comm");
+    if (!name.empty() && (name.begin()->starts_with("varve") || *name.begin() == "true")) {
+      result.insert(pid + " " + *name.begin());
+    }
+  }
+  return result;
+}
+
+Snapshot snapshot(const std::string& run_dir, const std::string& state_dir) {
+  Snapshot state;
+  state["mounts"] = lines("/proc/self/mountinfo");
+  for (const char* hierarchy : {"", "/memory", "/cpu", "/pids", "/freezer", "/unified"}) {
+    for (const std::string& name : list(std::string("/sys/fs/cgroup") + hierarchy + "/varve")) {
+      // Control files of the parent itself are not groups.
+      if (name.find('.') == std::string::npos) state["cgroups"].insert(std::string(hierarchy) + "/" + name);
+    }
+  }
+  state["processes"] = processes();
+  state["run directory"] = list(run_dir);
+  state["slots"] = list(run_dir + "/sandboxes");
+  state["state directory"] = list(state_dir);
+  return state;
+}
+
+int launch(const std::vector<char*>& argv) {
+  pid_t pid;
+  if (::posix_spawnp(&pid, argv[0], nullptr, nullptr, argv.data(), environ) != 0) return -1;
+  int status = -1;
+  ::waitpid(pid, &status, 0);
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  int runs = 2000;
+  std::string run_dir, state_dir;
+  int at = 1;
+  for (; at + 1 < argc && std::string(argv[at]) != "--"; at += 2) {
+    const std::string name = argv[at];
+    if (name == "--runs") runs = std::atoi(argv[at + 1]);
+    if (name == "--run-dir") run_dir = argv[at + 1];
+    if (name == "--state-dir") state_dir = argv[at + 1];
+  }
+  std::vector<char*> command(argv + std::min(at + 1, argc), argv + argc);
+  if (command.empty() || run_dir.empty() || state_dir.empty() || runs < 1) {
+    std::fprintf(stderr, "usage: launch_soak --runs N --run-dir DIR --state-dir DIR -- COMMAND...\n");
+    return 2;
+  }
+  command.push_back(nullptr);
+  // The first run makes what stays: varvefs, the parent groups, the directories.
+  if (launch(command) != 0) return 1;
+  const Snapshot before = snapshot(run_dir, state_dir);
+  const uint64_t start = varve::monotonic_ns();
+  int failed = 0;
+  for (int i = 0; i < runs; ++i) failed += launch(command) != 0;
+  const double seconds = static_cast<double>(varve::monotonic_ns() - start) / 1e9;
+  const Snapshot after = snapshot(run_dir, state_dir);
+
+  json::object left, gone;
+  for (const auto& [what, names] : after) {
+    const auto found = before.find(what);
+    const std::set<std::string> old = found == before.end() ? std::set<std::string>() : found->second;
+    json::array more, fewer;
+    for (const std::string& name : names) {
+      if (!old.contains(name)) more.emplace_back(name);
+    }
+    for (const std::string& name : old) {
+      if (!names.contains(name)) fewer.emplace_back(name);
+    }
+    if (!more.empty()) left[what] = std::move(more);
+    if (!fewer.empty()) gone[what] = std::move(fewer);
+  }
+  const bool clean = left.empty() && gone.empty() && failed == 0;
+  std::printf("%s\n", json::serialize(json::object{{"benchmark", "launch_soak"},
+                                                   {"runs", runs},
+                                                   {"failed", failed},
+                                                   {"a_second", runs / seconds},
+                                                   {"left", left},
+                                                   {"gone", gone},
+                                                   {"clean", clean}})
+                          .c_str());
+  return clean ? 0 : 1;
+}
