@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <mutex>
 #include <span>
 #include <utility>
@@ -19,8 +20,9 @@
 //   leaf table   as in the layer object
 //   leaf pages   for each leaf 1,024 × u32 (end of the chunk, from the leaf's first byte), then
 //                1,024 × u8[32] (id)
-//   placements   one after another as refreshes bring them: pack table, then entries; those that
-//                are no longer in force are punched out
+//   placements   one after another as refreshes bring them: pack table, then a record of 80 bytes a
+//                chunk (id, pack, entry as in the placement object), so that one read finds all of
+//                it; those that are no longer in force are punched out
 namespace varve::chunkstore {
 namespace {
 
@@ -29,6 +31,9 @@ constexpr size_t kFirstReadBytes = 16 << 10;
 constexpr size_t kTableReadBytes = 240 << 10;  // a multiple of 40 and of 32
 constexpr size_t kSampleCountMax = 512;
 constexpr size_t kSpoolLeafBytes = kLeafEntryCountMax * (4 + 32);
+constexpr size_t kRecordBytes = 32 + 32 + kPlacementEntryBytes;
+// Locations remembered for readers that come back to the same chunk.
+constexpr size_t kRecentCount = 16;
 // Leaf pages are numbered from 0, placement pages from here, in PageFlights.
 constexpr uint64_t kPlacementPageBase = uint64_t{1} << 32;
 
@@ -53,9 +58,10 @@ struct PlacementInForce {
   PlacementInForce(const PlacementInForce&) = delete;
   PlacementInForce& operator=(const PlacementInForce&) = delete;
 
-  uint64_t entries_offset() const { return spool_offset + uint64_t{header.pack_count} * 32; }
-  uint64_t spool_size() const {
-    return uint64_t{header.pack_count} * 32 + header.chunk_count * kPlacementEntryBytes;
+  uint64_t records_offset() const { return spool_offset + uint64_t{header.pack_count} * 32; }
+  uint64_t spool_size() const { return spool_size_of(header); }
+  static uint64_t spool_size_of(const PlacementHeader& header) {
+    return uint64_t{header.pack_count} * 32 + header.chunk_count * kRecordBytes;
   }
 
   const int spool_fd;
@@ -105,11 +111,17 @@ class LayerMapImpl : public LayerMap {
   Result<LeafPosition> leaf_of_offset(uint64_t offset) const;
   Result<Page> leaf_page(uint32_t leaf, Deadline deadline);
   Result<Bytes> fetch_leaf(uint32_t leaf, Deadline deadline) const;
-  Result<Page> placement_page(PlacementInForce& placement, uint32_t page, Deadline deadline);
+  Result<Page> placement_page(PlacementInForce& in_force, const Page& leaf, uint32_t page,
+                              Deadline deadline);
+  Result<Bytes> fetch_records(const PlacementInForce& in_force, const Page& leaf, uint32_t page,
+                              Deadline deadline) const;
   /// The chunk of `position.leaf` that covers `offset`, or that is the leaf's `entry`-th.
   Result<ChunkLocation> read_location(const LeafPosition& position, std::optional<uint64_t> offset,
                                       uint32_t entry, Deadline deadline);
-  Status read_placement(PlacementInForce& placement, ChunkLocation& location, Deadline deadline);
+  Status read_record(PlacementInForce& in_force, const Page& leaf, ChunkLocation& location,
+                     Deadline deadline);
+  std::optional<ChunkLocation> find_recent(uint64_t offset) const;
+  void remember(const std::shared_ptr<PlacementInForce>& in_force, const ChunkLocation& location);
   Status read_page(const Page& page, uint64_t offset, MutableByteView to) const;
   Page keep(PageBits& bits, uint32_t page, uint64_t spool_offset, Bytes bytes) const;
 
@@ -127,8 +139,10 @@ class LayerMapImpl : public LayerMap {
   uint32_t sample_step_ = 1;
   PageBits leaf_bits_;
   PageFlights flights_;
-  mutable std::mutex mutex_;  // for the two below
+  mutable std::mutex mutex_;  // for what follows
   std::shared_ptr<PlacementInForce> placement_;
+  std::array<ChunkLocation, kRecentCount> recent_;  // of the placement in force; raw_size 0: none
+  size_t next_recent_ = 0;
   uint64_t spool_end_ = 0;
 };
 
@@ -199,6 +213,7 @@ Result<bool> LayerMapImpl::refresh_placement(Deadline deadline) {
     VARVE_ASSIGN(auto loaded, load_placement(digest, deadline));
     std::lock_guard lock(mutex_);
     placement_ = std::move(loaded);
+    recent_.fill({});
     return true;
   };
   auto changed = refresh();
@@ -222,8 +237,7 @@ Result<std::shared_ptr<PlacementInForce>> LayerMapImpl::load_placement(const Dig
   {
     std::lock_guard lock(mutex_);
     spool_offset = spool_end_;
-    spool_end_ += uint64_t{placement_header.pack_count} * 32 +
-                  placement_header.chunk_count * kPlacementEntryBytes;
+    spool_end_ += PlacementInForce::spool_size_of(placement_header);
   }
   auto loaded =
       std::make_shared<PlacementInForce>(spool_.get(), digest, placement_header, spool_offset);
@@ -307,17 +321,44 @@ Result<Page> LayerMapImpl::leaf_page(uint32_t leaf, Deadline deadline) {
   return keep(leaf_bits_, leaf, spool_offset, std::move(*bytes));
 }
 
-Result<Page> LayerMapImpl::placement_page(PlacementInForce& placement, uint32_t page,
-                                          Deadline deadline) {
-  const uint64_t at = uint64_t{page} * kPlacementPageBytesMax;
-  const uint64_t spool_offset = placement.entries_offset() + at;
-  if (placement.bits.test(page)) return Page{spool_offset, {}};
+Result<Page> LayerMapImpl::placement_page(PlacementInForce& in_force, const Page& leaf,
+                                          uint32_t page, Deadline deadline) {
+  const uint64_t spool_offset =
+      in_force.records_offset() + uint64_t{page} * kPlacementPageEntryCount * kRecordBytes;
+  if (in_force.bits.test(page)) return Page{spool_offset, {}};
   VARVE_ASSIGN(const auto flight, flights_.board(kPlacementPageBase + page, deadline));
-  if (placement.bits.test(page)) return Page{spool_offset, {}};
-  Bytes bytes(size_t{header_.leaf_entry_count(page)} * kPlacementEntryBytes);
-  const std::string key = placement_key(layer_, placement.digest);
-  VARVE_TRY(store_->get_range(key, placement.header.header_size() + at, bytes, deadline));
-  return keep(placement.bits, page, spool_offset, std::move(bytes));
+  if (in_force.bits.test(page)) return Page{spool_offset, {}};
+  VARVE_ASSIGN(Bytes records, fetch_records(in_force, leaf, page, deadline));
+  return keep(in_force.bits, page, spool_offset, std::move(records));
+}
+
+Result<Bytes> LayerMapImpl::fetch_records(const PlacementInForce& in_force, const Page& leaf,
+                                          uint32_t page, Deadline deadline) const {
+  const size_t count = header_.leaf_entry_count(page);
+  Bytes entries(count * kPlacementEntryBytes);
+  VARVE_TRY(store_->get_range(
+      placement_key(layer_, in_force.digest),
+      in_force.header.header_size() + uint64_t{page} * kPlacementPageBytesMax, entries, deadline));
+  Bytes ids(count * 32);
+  VARVE_TRY(read_page(leaf, kLeafEntryCountMax * 4, ids));
+  Bytes records(count * kRecordBytes);
+  Digest pack;
+  uint32_t pack_number = UINT32_MAX;
+  for (size_t i = 0; i < count; ++i) {
+    const uint8_t* const entry = entries.data() + i * kPlacementEntryBytes;
+    uint8_t* const record = records.data() + i * kRecordBytes;
+    const auto number = load_le<uint32_t>(entry);
+    // An entry outside the table is found out when it is looked up: the others are fine.
+    if (number != pack_number && number < in_force.header.pack_count) {
+      VARVE_TRY(
+          pread_exact(spool_.get(), in_force.spool_offset + uint64_t{number} * 32, pack.bytes));
+      pack_number = number;
+    }
+    std::copy_n(ids.begin() + static_cast<ptrdiff_t>(i * 32), 32, record);
+    std::ranges::copy(pack.bytes, record + 32);
+    std::copy_n(entry, kPlacementEntryBytes, record + 64);
+  }
+  return records;
 }
 
 Status LayerMapImpl::read_page(const Page& page, uint64_t offset, MutableByteView to) const {
@@ -344,29 +385,47 @@ Result<ChunkLocation> LayerMapImpl::read_location(const LeafPosition& position,
   location.index = uint64_t{position.leaf} * kLeafEntryCountMax + entry;
   location.image_offset = position.first_offset + begin;
   location.raw_size = ends[entry] - begin;
-  VARVE_TRY(read_page(page, kLeafEntryCountMax * 4 + uint64_t{entry} * 32, location.id.bytes));
   const auto in_force = placement();
-  VARVE_TRY(read_placement(*in_force, location, deadline));
+  VARVE_TRY(read_record(*in_force, page, location, deadline));
+  remember(in_force, location);
   return location;
 }
 
-Status LayerMapImpl::read_placement(PlacementInForce& in_force, ChunkLocation& location,
-                                    Deadline deadline) {
+Status LayerMapImpl::read_record(PlacementInForce& in_force, const Page& leaf,
+                                 ChunkLocation& location, Deadline deadline) {
   const auto page_number = static_cast<uint32_t>(location.index / kPlacementPageEntryCount);
-  VARVE_ASSIGN(const Page page, placement_page(in_force, page_number, deadline));
-  uint8_t bytes[kPlacementEntryBytes];
-  VARVE_TRY(
-      read_page(page, location.index % kPlacementPageEntryCount * kPlacementEntryBytes, bytes));
-  auto entry = parse_placement_entry(bytes, in_force.header.pack_count, location.raw_size);
+  VARVE_ASSIGN(const Page page, placement_page(in_force, leaf, page_number, deadline));
+  uint8_t record[kRecordBytes];
+  VARVE_TRY(read_page(page, location.index % kPlacementPageEntryCount * kRecordBytes, record));
+  auto entry = parse_placement_entry(ByteView(record).subspan(64), in_force.header.pack_count,
+                                     location.raw_size);
   if (!entry) {
     return fail(std::move(entry).error(),
                 fmt::format("placement {} of chunk {}", in_force.digest.hex(), location.index));
   }
+  std::copy_n(record, 32, location.id.bytes.begin());
+  std::copy_n(record + 32, 32, location.pack.bytes.begin());
   location.pack_offset = entry->offset;
   location.stored_size = entry->stored_size;
   location.is_raw = entry->is_raw;
-  return pread_exact(spool_.get(), in_force.spool_offset + uint64_t{entry->pack} * 32,
-                     location.pack.bytes);
+  return {};
+}
+
+std::optional<ChunkLocation> LayerMapImpl::find_recent(uint64_t offset) const {
+  std::lock_guard lock(mutex_);
+  for (const ChunkLocation& location : recent_) {
+    if (offset - location.image_offset < location.raw_size) return location;
+  }
+  return std::nullopt;
+}
+
+void LayerMapImpl::remember(const std::shared_ptr<PlacementInForce>& in_force,
+                            const ChunkLocation& location) {
+  std::lock_guard lock(mutex_);
+  // Another placement may have come into force while this location was read.
+  if (in_force != placement_) return;
+  recent_[next_recent_] = location;
+  next_recent_ = (next_recent_ + 1) % kRecentCount;
 }
 
 Result<ChunkLocation> LayerMapImpl::locate(uint64_t offset, Deadline deadline) {
@@ -374,6 +433,7 @@ Result<ChunkLocation> LayerMapImpl::locate(uint64_t offset, Deadline deadline) {
     return fail(ErrorCode::kInvalidArgument, fmt::format("{}: offset {} is past the end at {}",
                                                          context(), offset, header_.image_size));
   }
+  if (auto recent = find_recent(offset)) return *recent;
   auto position = leaf_of_offset(offset);
   if (!position) return fail(std::move(position).error(), context());
   auto location = read_location(*position, offset, 0, deadline);
@@ -397,6 +457,7 @@ Result<ChunkLocation> LayerMapImpl::chunk(uint64_t index, Deadline deadline) {
 
 std::optional<ChunkLocation> LayerMapImpl::locate_local(uint64_t offset) {
   if (offset >= header_.image_size) return std::nullopt;
+  if (auto recent = find_recent(offset)) return recent;
   const auto position = leaf_of_offset(offset);
   if (!position || !leaf_bits_.test(position->leaf) || !placement()->bits.test(position->leaf)) {
     return std::nullopt;

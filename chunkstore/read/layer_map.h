@@ -45,7 +45,7 @@ class LayerMap {
   virtual const Digest& layer() const = 0;
   virtual const LayerHeader& header() const = 0;
   /// The chunk that covers image byte `offset` (< image_size). May fetch one leaf and one placement
-  /// page. Cost when both are local: four small preads of the spool, ~2 µs.
+  /// page. Cost when both are local: two small preads of the spool; none for the last few chunks.
   virtual Result<ChunkLocation> locate(uint64_t offset, Deadline deadline) = 0;
   /// Chunk `index` (< chunk_count).
   virtual Result<ChunkLocation> chunk(uint64_t index, Deadline deadline) = 0;

@@ -148,7 +148,13 @@ TEST_F(LayerMapTest, RefreshingTakesTheNewPlacementAndOnlyThen) {
   EXPECT_FALSE(map->refresh_placement(kNoDeadline).value());
   test::put_placement(*store_, layer, 20);
   EXPECT_EQ(map->chunk(40, kNoDeadline)->pack, old_pack);
+  const uint64_t offset = map->chunk(40, kNoDeadline)->image_offset;
+  EXPECT_EQ(map->locate(offset, kNoDeadline)->pack, old_pack);
   EXPECT_TRUE(map->refresh_placement(kNoDeadline).value());
+  // What was remembered of the old placement is forgotten.
+  EXPECT_FALSE(map->locate_local(offset));
+  EXPECT_EQ(map->locate(offset, kNoDeadline)->pack, layer.packs[2]);
+  EXPECT_EQ(map->locate_local(offset)->pack, layer.packs[2]);
   EXPECT_EQ(map->chunk(40, kNoDeadline)->pack, layer.packs[2]);
   test::must(store_->replace(current_placement_key(layer.id), as_bytes("nonsense"), kNoDeadline));
   EXPECT_EQ(map->refresh_placement(kNoDeadline).error().code(), ErrorCode::kCorruption);
