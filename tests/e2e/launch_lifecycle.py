@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""Sandboxes on real images through the real varvefs, which nobody started.
+
+usage: launch_lifecycle.py VARVE LAYER_PACK
+
+Packs a busybox tree with ids 70000 and 4294967294, lets eight first runs meet (one varvefs must
+result), runs with statistics, keeps what a run wrote and packs it as a layer, kills a run, mounts
+and unmounts the image. Nothing may be left at the end but what the test directory holds.
+"""
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+VARVE, LAYER_PACK = sys.argv[1:3]
+failures = []
+
+
+def check(condition, what):
+    print(("ok   " if condition else "FAIL ") + what, flush=True)
+    if not condition:
+        failures.append(what)
+
+
+class Connection(http.client.HTTPConnection):
+    def __init__(self, path):
+        super().__init__("varvefs")
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(self.path)
+
+
+class Node:
+    def __init__(self, directory):
+        self.directory = directory
+        self.store = "file://" + directory + "/store"
+        self.run_dir = directory + "/run"
+
+    def command(self, *args):
+        return [VARVE, "run", "--run-dir", self.run_dir, "--state-dir", self.directory + "/state",
+                "--store", self.store, *args]
+
+    def run(self, *args):
+        return subprocess.run(self.command(*args), capture_output=True, text=True, timeout=120)
+
+    def pack(self, *args):
+        return subprocess.run([LAYER_PACK, *args], capture_output=True, text=True, timeout=300)
+
+    def status(self):
+        connection = Connection(self.run_dir + "/control.sock")
+        connection.request("GET", "/v1/status")
+        return json.loads(connection.getresponse().read())
+
+
+def make_tree(root):
+    for name in ("bin", "etc", "proc", "sys", "dev", "tmp", "ids"):
+        os.makedirs(root + "/" + name)
+    shutil.copy("/bin/busybox", root + "/bin/busybox")
+    for applet in ("sh", "cat", "echo", "stat", "rm", "chmod", "true", "sleep", "ls"):
+        os.symlink("busybox", root + "/bin/" + applet)
+    for uid in (70000, 4294967294):
+        path = f"{root}/ids/{uid}"
+        with open(path, "w") as file:
+            # Different contents: equal files share their blocks and are one in the statistics.
+            file.write(f"content {uid}\n")
+        os.chown(path, uid, uid)
+        os.chmod(path, 0o600)
+    # Data that nobody reads: it must not be fetched.
+    with open(root + "/unread", "wb") as file:
+        file.write(os.urandom(4 << 20))
+
+
+def check_first_runs(node):
+    runs = [subprocess.Popen(node.command("base:1", "--", "true")) for _ in range(8)]
+    check([run.wait(timeout=120) for run in runs] == [0] * 8, "eight first runs at once succeed")
+    pid = node.status()["pid"]
+    check(node.run("base:1", "--", "true").returncode == 0 and node.status()["pid"] == pid,
+          "one varvefs serves them and the next")
+
+
+def check_statistics(node):
+    path = node.directory + "/stats.json"
+    run = node.run("--stats", path, "base:1", "--", "cat", "/ids/70000")
+    with open(path) as file:
+        stats = json.load(file)
+    check(run.returncode == 0 and run.stdout == "content 70000\n", "a file of uid 70000 is read")
+    check(stats["image_bytes"] > 4 << 20 and stats["ready_ms"] <= stats["exit_ms"], "figures are there")
+    files = {entry["path"].lstrip("/") for layer in stats["layers"] for entry in layer["files"]}
+    check("ids/70000" in files and "unread" not in files,
+          f"they say which files were touched: {sorted(files)}")
+    check(stats["fetched_bytes"] < 1 << 20, "what nobody reads is not fetched")
+
+
+def check_large_ids(node):
+    for uid in (70000, 4294967294):
+        script = (f"stat -c %u:%g /ids/{uid}; echo more >>/ids/{uid}; chmod 640 /ids/{uid}; "
+                  f"cat /ids/{uid}; rm /ids/{uid}; ls /ids")
+        run = node.run("base:1", "--", "sh", "-c", script)
+        other = 4294967294 if uid == 70000 else 70000
+        check(run.stdout == f"{uid}:{uid}\ncontent {uid}\nmore\n{other}\n",
+              f"uid {uid} is read, written and deleted" + ("" if run.returncode == 0 else run.stderr))
+
+
+def check_kept_files(node):
+    run = node.run("--keep", "base:1", "--", "sh", "-c", "echo new >/etc/new; rm /unread")
+    upper = run.stderr.strip().rpartition(" ")[2]
+    packed = node.pack("diff", upper, "--base", "base:1", "--store", node.store, "--tag", "base:2")
+    check(packed.returncode == 0, "kept files become a layer " + packed.stderr)
+    run = node.run("base:2", "--", "sh", "-c", "cat /etc/new; ls /")
+    check(run.stdout.startswith("new\n") and "unread" not in run.stdout, "the layer shows what was done")
+    shutil.rmtree(os.path.dirname(upper))
+
+
+def check_killed_run(node):
+    run = subprocess.Popen(node.command("base:1", "--", "sh", "-c", "echo ready; sleep 1000"),
+                           stdout=subprocess.PIPE, text=True)
+    check(run.stdout.readline() == "ready\n", "a run is up")
+    run.kill()
+    run.stdout.read()  # Ends when every process of the sandbox is gone.
+    run.wait()
+    deadline = time.monotonic() + 30
+    while node.status()["attachments"] != 0 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    check(node.status()["attachments"] == 0, "varvefs lets go of a killed run's image")
+    check(node.run("base:1", "--", "true").returncode == 0, "the next run works")
+    check(os.listdir(node.run_dir + "/sandboxes") == [] and os.listdir(node.directory + "/state") == [],
+          "and has cleaned up after it")
+
+
+def check_mount(node):
+    at = node.directory + "/at"
+    os.mkdir(at)
+    options = ["--run-dir", node.run_dir]
+    mounted = subprocess.run([VARVE, "mount", *options, "--store", node.store, "base:2", at])
+    check(mounted.returncode == 0 and os.path.exists(at + "/etc/new"), "an image of two layers is mounted")
+    check(not os.path.exists(at + "/unread"), "with its whiteout applied")
+    unmounted = subprocess.run([VARVE, "umount", *options, at])
+    check(unmounted.returncode == 0 and os.listdir(at) == [], "and unmounted")
+    check(node.status()["attachments"] == 0, "its attach is given back")
+
+
+def main():
+    directory = tempfile.mkdtemp(prefix="varve-launch-e2e-", dir="/var/tmp")
+    node = Node(directory)
+    try:
+        make_tree(directory + "/tree")
+        built = node.pack("build", directory + "/tree", "--store", node.store, "--tag", "base:1")
+        check(built.returncode == 0, "the tree is packed " + built.stderr)
+        before = open("/proc/self/mountinfo").read().count(directory)
+        check_first_runs(node)
+        check_statistics(node)
+        check_large_ids(node)
+        check_kept_files(node)
+        check_killed_run(node)
+        check_mount(node)
+        pid = node.status()["pid"]
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + 30
+        while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+            time.sleep(0.05)
+        check(not os.path.exists(f"/proc/{pid}"), "varvefs ends when it is told to")
+        check(open("/proc/self/mountinfo").read().count(directory) == before, "no mount is left")
+    finally:
+        shutil.rmtree(directory)
+    return 1 if failures else 0
+
+
+sys.exit(main())
