@@ -195,6 +195,7 @@ class DirectorySource final : public EntrySource {
       walked.link_device =
           static_cast<uint64_t>(makedev(status.stx_dev_major, status.stx_dev_minor));
       walked.link_inode = status.stx_ino;
+      walked.link_count = status.stx_nlink;
     }
     VARVE_TRY(append_marked(std::move(walked), batch));
     return *type;
@@ -222,26 +223,32 @@ class DirectorySource final : public EntrySource {
   }
 
   Status add(WalkedEntry walked, EntrySink& sink) {
-    if (walked.link_inode != 0) {
-      const auto [first, is_new] = first_names_.try_emplace(
-          std::pair(walked.link_device, walked.link_inode), walked.entry.path);
-      if (!is_new) {
-        Entry link;
-        link.type = EntryType::kHardLink;
-        link.path = std::move(walked.entry.path);
-        link.target = first->second;
-        return sink.add(std::move(link));
-      }
+    if (walked.link_inode == 0) return sink.add(std::move(walked.entry));
+    const std::pair key(walked.link_device, walked.link_inode);
+    const auto [group, is_new] =
+        links_.try_emplace(key, LinkGroup{walked.entry.path, walked.link_count});
+    Entry link;
+    if (!is_new) {
+      link.type = EntryType::kHardLink;
+      link.path = std::move(walked.entry.path);
+      link.target = group->second.first_name;
     }
-    return sink.add(std::move(walked.entry));
+    // A group whose names have all been found need not be remembered.
+    if (--group->second.names_left == 0) links_.erase(group);
+    return sink.add(is_new ? std::move(walked.entry) : std::move(link));
   }
+
+  /// An inode with several names.
+  struct LinkGroup {
+    std::string first_name;
+    uint32_t names_left = 0;  ///< At most: some may lie outside the tree.
+  };
 
   const std::shared_ptr<const UniqueFd> root_;
   const std::string name_;
   const DirectoryOptions options_;
   const std::shared_ptr<const DirectoryContent> content_;
-  // One name of each inode that has several.
-  std::map<std::pair<uint64_t, uint64_t>, std::string> first_names_;
+  std::map<std::pair<uint64_t, uint64_t>, LinkGroup> links_;
 };
 
 }  // namespace

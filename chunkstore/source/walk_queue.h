@@ -18,9 +18,10 @@ namespace varve::chunkstore {
 /// An entry as a walker found it. Value type.
 struct WalkedEntry {
   Entry entry;
-  /// Device and inode number of a file with several names; inode 0 = it has one.
+  /// Device and inode number of a file with several names, and how many; inode 0 = it has one.
   uint64_t link_device = 0;
   uint64_t link_inode = 0;
+  uint32_t link_count = 0;
 };
 
 /// Directories that wait to be listed, threads that list them, and the bounded queue of what they

@@ -172,6 +172,39 @@ TEST_F(LayerPackTest, ImpliedDirectoriesTakeTheAttributesThatTheyHaveBelow) {
   EXPECT_NE(ok({"ls", "alone"}).find("drwxr-xr-x   3     0     0"), std::string::npos) << out_;
 }
 
+TEST_F(LayerPackTest, LayersOfOneImageImplyDirectoriesOfEachOtherAndTheConfigurationComesAlong) {
+  const std::string lower =
+      TarBuilder()
+          .member({.name = "a", .type = '5', .mode = "0000700", .uid = "0000005"})
+          .member({.name = "gone", .type = '5', .mode = "0000700"})
+          .bytes();
+  const std::string middle = TarBuilder().member({.name = ".wh.gone"}).bytes();
+  const std::string upper =
+      TarBuilder().member({.name = "a/b/c"}, "x").member({.name = "gone/d"}, "y").bytes();
+  const auto digest = [](const std::string& text) {
+    return "\"sha256:" + sha256(as_bytes(text)).hex() + "\"";
+  };
+  const std::string config = R"({"config":{"Cmd":["run","it"],"Env":["A=1"],"User":"7"},)"
+                             R"("rootfs":{"diff_ids":[)" +
+                             digest(lower) + "," + digest(middle) + "," + digest(upper) + "]}}";
+  write("image.tar",
+        TarBuilder()
+            .member({.name = "manifest.json"}, R"([{"Config":"c.json","Layers":["1","2","3"]}])")
+            .member({.name = "c.json"}, config)
+            .member({.name = "1"}, lower)
+            .member({.name = "2"}, middle)
+            .member({.name = "3"}, upper)
+            .bytes());
+  ok({"build", path("image.tar"), "--tag", "a"});
+  const std::string listing = ok({"ls", "a"});
+  EXPECT_NE(listing.find("drwx------   3     5     0"), std::string::npos) << listing;
+  EXPECT_NE(listing.find("drwxr-xr-x   2     0     0"), std::string::npos) << listing;
+  const std::string inspected = ok({"inspect", "a", "--json"});
+  EXPECT_NE(inspected.find(R"("cmd":["run","it"])"), std::string::npos) << inspected;
+  EXPECT_NE(inspected.find(R"("env":["A=1"])"), std::string::npos) << inspected;
+  EXPECT_NE(inspected.find(R"("user":"7")"), std::string::npos) << inspected;
+}
+
 TEST_F(LayerPackTest, EnvironmentAndConfigurationOfTheBaseAreKeptAndChanged) {
   write("tree/f", "x");
   ok({"build", path("tree"), "--tag", "a", "--env", "A=1", "--env", "B=2"});
