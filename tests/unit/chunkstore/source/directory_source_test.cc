@@ -134,12 +134,12 @@ TEST_F(DirectorySourceTest, PathsLongerThanPathMaxArePacked) {
 }
 
 TEST_F(DirectorySourceTest, ALargeDirectoryIsListedOnce) {
-  for (int i = 0; i < 5000; ++i) write("f" + std::to_string(i), std::to_string(i));
+  for (int i = 0; i < 1000; ++i) write("f" + std::to_string(i), std::to_string(i));
   const auto got = collect();
   ASSERT_TRUE(got) << got.error().to_string();
-  EXPECT_EQ(got->entries.size(), 5001u);
-  EXPECT_EQ(got->describe().size(), 5001u);
-  EXPECT_EQ(got->contents.at("f4999"), "4999");
+  EXPECT_EQ(got->entries.size(), 1001u);
+  EXPECT_EQ(got->describe().size(), 1001u);
+  EXPECT_EQ(got->contents.at("f999"), "999");
 }
 
 /// Runs `change` between the listing of `victim` and the reading of its content.
@@ -213,7 +213,7 @@ TEST_F(DirectorySourceTest, AFileThatIsCutWhileItIsReadIsRefused) {
 }
 
 TEST_F(DirectorySourceTest, AnErrorOfTheSinkEndsTheWalk) {
-  for (int i = 0; i < 3000; ++i) write("f" + std::to_string(i), "x");
+  for (int i = 0; i < 600; ++i) write("f" + std::to_string(i), "x");
   struct FailingSink final : EntrySink {
     int count = 0;
     Status add(Entry) override {
