@@ -64,7 +64,7 @@ struct BuiltLayer {
   uint64_t metadata_size = 0;  ///< Bytes from the start of the image; a chunk boundary.
   uint32_t root_nid = 0;
   std::vector<LayerChunk> chunks;  ///< In image order; each is in the sink or was an input's.
-  /// Ids ≥ 65,536 that occur as uid or gid, each with the first path that has it.
+  /// Ids ≥ 65,536 that occur as uid, gid or in a POSIX ACL, each with the first path that has it.
   std::map<uint32_t, std::string> high_ids;
   LayerCounts counts;
 };

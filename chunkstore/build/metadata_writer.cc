@@ -135,7 +135,10 @@ void append_inode(const Node& node, const PlacedInode& placed, uint32_t ino, Byt
 }
 
 Status note_ids(const TreeName& name, const Node& node, BuiltLayer& layer) {
-  for (const uint32_t id : {node.uid, node.gid}) {
+  std::vector<uint32_t> ids = acl_ids(node.xattr_entries);
+  ids.push_back(node.uid);
+  ids.push_back(node.gid);
+  for (const uint32_t id : ids) {
     if (id < kHighIdFirst || layer.high_ids.contains(id)) continue;
     if (layer.high_ids.size() == kHighIdCountMax)
       return fail(ErrorCode::kInvalidArgument, quoted(key_to_path(name.path_key)) + ": more than " +

@@ -12,11 +12,21 @@ namespace {
 
 constexpr std::string_view kOverlayPrefix = "trusted.overlay.";
 constexpr std::string_view kOverlayEscape = "trusted.overlay.overlay.";
+constexpr size_t kXattrEntriesBytesMax = erofs::kXattrBodyBytesMax - sizeof(erofs::XattrHeader);
 constexpr size_t kXattrNameBytesMax = 255;       // XATTR_NAME_MAX of linux/limits.h
 constexpr size_t kXattrListBytesMax = 65536;     // XATTR_LIST_MAX
 constexpr size_t kSymlinkTargetBytesMax = 4095;  // PATH_MAX without its NUL
 constexpr uint32_t kRdevMajorMax = (1U << 12) - 1;
 constexpr uint32_t kRdevMinorMax = (1U << 20) - 1;
+
+// Value of system.posix_acl_*: u32 version, then entries of u16 tag, u16 permissions, u32 id.
+// Source: Linux include/uapi/linux/posix_acl_xattr.h and posix_acl.h.
+constexpr uint8_t kAclAccessIndex = 2;  // erofs::XattrEntry::name_index
+constexpr uint8_t kAclDefaultIndex = 3;
+constexpr uint32_t kAclVersion = 2;
+constexpr size_t kAclEntryBytes = 8;
+constexpr uint16_t kAclTagUser = 0x02;
+constexpr uint16_t kAclTagGroup = 0x08;
 
 tl::unexpected<Error> invalid(std::string what) {
   return fail(ErrorCode::kInvalidArgument, std::move(what));
@@ -119,10 +129,6 @@ Node Node::decode(ByteView from) {
   return node;
 }
 
-size_t xattr_entries_bytes_max() {
-  return erofs::kXattrBodyBytesMax - sizeof(erofs::XattrHeader);
-}
-
 Status append_xattr(Bytes& entries, std::string_view name, std::string_view value) {
   const std::string shown = "xattr " + quoted(name);
   if (name.empty() || name.find('\0') != std::string_view::npos)
@@ -147,9 +153,9 @@ Status append_xattr(Bytes& entries, std::string_view name, std::string_view valu
   head.name_index = prefix->index;
   head.value_size = static_cast<uint16_t>(value.size());
   const size_t size = align_up(entries.size() + sizeof(head) + rest.size() + value.size(), 4);
-  if (size > xattr_entries_bytes_max())
-    return invalid(shown + ": all xattrs together exceed " +
-                   std::to_string(xattr_entries_bytes_max()) + " bytes");
+  if (size > kXattrEntriesBytesMax)
+    return invalid(shown + ": all xattrs together exceed " + std::to_string(kXattrEntriesBytesMax) +
+                   " bytes");
   append_le(entries, head);
   append(entries, as_bytes(rest));
   append(entries, as_bytes(value));
@@ -157,9 +163,24 @@ Status append_xattr(Bytes& entries, std::string_view name, std::string_view valu
   return {};
 }
 
-std::string unescape_overlay_xattr(std::string_view name) {
-  if (!name.starts_with(kOverlayEscape)) return std::string(name);
-  return std::string(kOverlayPrefix) + std::string(name.substr(kOverlayEscape.size()));
+std::vector<uint32_t> acl_ids(ByteView entries) {
+  std::vector<uint32_t> ids;
+  size_t next = 0;
+  for (size_t at = 0; at < entries.size(); at = next) {
+    // append_xattr() made the entries.
+    const auto head = load_le<erofs::XattrEntry>(entries.data() + at);
+    const size_t value_at = at + sizeof(head) + head.name_size;
+    next = align_up(value_at + head.value_size, 4);
+    if (head.name_index != kAclAccessIndex && head.name_index != kAclDefaultIndex) continue;
+    const ByteView value = entries.subspan(value_at, head.value_size);
+    if (value.size() < sizeof(uint32_t) || load_le<uint32_t>(value.data()) != kAclVersion) continue;
+    for (size_t i = sizeof(uint32_t); i + kAclEntryBytes <= value.size(); i += kAclEntryBytes) {
+      const auto tag = load_le<uint16_t>(value.data() + i);
+      if (tag == kAclTagUser || tag == kAclTagGroup)
+        ids.push_back(load_le<uint32_t>(value.data() + i + 4));
+    }
+  }
+  return ids;
 }
 
 Result<Bytes> encode_xattrs(const std::map<std::string, std::string>& xattrs) {

@@ -44,17 +44,16 @@ struct Node {
   static Node decode(ByteView from);
 };
 
-/// The largest value of Node::xattr_entries, bytes.
-size_t xattr_entries_bytes_max();
-
 /// Adds one on-disk xattr entry. Errors (kInvalidArgument): a name or value outside the format or
 /// Linux's limits, or a total that no longer fits.
 Status append_xattr(Bytes& entries, std::string_view name, std::string_view value);
 /// The entries for `xattrs`, content named `trusted.overlay.*` escaped as overlayfs defines, in
 /// bytewise order of their final names. Errors as append_xattr.
 Result<Bytes> encode_xattrs(const std::map<std::string, std::string>& xattrs);
-/// Undoes the escaping of one name: what a container sees.
-std::string unescape_overlay_xattr(std::string_view name);
+
+/// The ids of users and groups that POSIX ACLs among on-disk xattr `entries` name. A value that is
+/// not an ACL of the version that Linux has names none.
+std::vector<uint32_t> acl_ids(ByteView entries);
 
 /// The mark of an opaque directory.
 inline constexpr std::string_view kOpaqueXattr = "trusted.overlay.opaque";

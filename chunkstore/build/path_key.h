@@ -22,12 +22,7 @@ inline std::string key_to_path(std::string_view key) {
   return path;
 }
 
-/// Number of components: 0 for the root.
-inline uint32_t path_depth(std::string_view path) {
-  return path.empty() ? 0 : static_cast<uint32_t>(std::count(path.begin(), path.end(), '/')) + 1;
-}
-
-/// What every key below the directory with `directory_key` begins with; "" for the root.
+/// Whether `key` is that of a path below the directory with `directory_key`.
 inline bool is_below(std::string_view key, std::string_view directory_key) {
   if (directory_key.empty()) return !key.empty();
   return key.size() > directory_key.size() + 1 && key.starts_with(directory_key) &&

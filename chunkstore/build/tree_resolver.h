@@ -42,7 +42,6 @@ class TreeResolver {
   /// LayerBuilder::finish.
   Status resolve(ResolvedTree& tree);
 
-  uint32_t sequence_count() const { return sequence_count_; }
   /// Whether hard links lead to the inode of entry `sequence`; after resolve().
   bool is_linked(uint32_t sequence) const {
     return sequence < is_linked_.size() && is_linked_[sequence];

@@ -216,6 +216,29 @@ TEST(LayerBuilderTest, EscapesXattrsOfOverlayfs) {
   EXPECT_EQ(built.xattrs("d"), expected);
 }
 
+TEST(LayerBuilderTest, ListsHighIdsOfOwnersAndAcls) {
+  Bytes acl;
+  append_le<uint32_t>(acl, 2);
+  const auto add = [&](uint16_t tag, uint32_t id) {
+    append_le<uint16_t>(acl, tag);
+    append_le<uint16_t>(acl, 7);
+    append_le<uint32_t>(acl, id);
+  };
+  add(0x01, UINT32_MAX);  // the owner: its id means nothing
+  add(0x02, 100'000);
+  add(0x02, 1'000);
+  add(0x08, 200'000);
+  TestEntry entry = directory("d");
+  entry.entry.xattrs = {{"system.posix_acl_default", std::string(as_text(acl))},
+                        {"user.before", "x"},
+                        {"user.looks-like-one", std::string(as_text(acl))}};
+  TestEntry damaged = file("f", "x");
+  damaged.entry.gid = 300'000;
+  damaged.entry.xattrs = {{"system.posix_acl_access", "ab"}};
+  const std::map<uint32_t, std::string> expected = {{100'000, "d"}, {200'000, "d"}, {300'000, "f"}};
+  EXPECT_EQ(build_image({entry, damaged}).layer.high_ids, expected);
+}
+
 TEST(LayerBuilderTest, RefusesWhatTheFormatCannotHold) {
   const auto with_xattr = [](std::string name, size_t size) {
     TestEntry entry = file("bad", "x");

@@ -34,7 +34,6 @@ class MemorySink final : public ChunkSink {
   /// The `count`-th submit fails.
   void fail_at(size_t count) { fail_at_ = count; }
   uint64_t submitted_bytes() const { return submitted_bytes_; }
-  size_t distinct_count() const { return chunks_.size(); }
   const Bytes& chunk(const Digest& id) const { return chunks_.at(id); }
 
   /// The bytes of a layer's image.

@@ -7,7 +7,7 @@
 
 namespace varve::chunkstore::erofs {
 
-/// An image in memory, for tests. Counts what is read from it.
+/// An image in memory, for tests.
 class MemoryImage final : public ImageSource {
  public:
   explicit MemoryImage(Bytes bytes) : bytes_(std::move(bytes)) {}
@@ -16,14 +16,11 @@ class MemoryImage final : public ImageSource {
     if (offset > bytes_.size() || to.size() > bytes_.size() - offset)
       return fail(ErrorCode::kCorruption, "read beyond the image");
     std::copy_n(bytes_.begin() + static_cast<ptrdiff_t>(offset), to.size(), to.begin());
-    bytes_read_ += to.size();
     return {};
   }
-  uint64_t bytes_read() const { return bytes_read_; }
 
  private:
   Bytes bytes_;
-  uint64_t bytes_read_ = 0;
 };
 
 }  // namespace varve::chunkstore::erofs
