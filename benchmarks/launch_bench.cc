@@ -1,13 +1,15 @@
 // Launch rates beside a peer and beside the floor, interleaved in one run:
 //  - launch_floor: the bare system calls (see launch_floor.c);
 //  - varve run, from its start to its end, with varvefs up;
-//  - crun run with the same namespaces (user and net among them), id-mapped overlay and cgroups. The
+//  - crun run with the same namespaces (user and net among them), id-mapped overlay and cgroups.
+//  The
 //    overlay is mounted before and unmounted after each, as a container engine does, and counts.
 //    On hybrid cgroup hosts crun needs /sys/fs/cgroup/unified out of its sight.
 //
 // Blocks of each follow one another, `rounds` times; JSON goes to standard output. Uppers of all
 // three lie in --upper. Needs root and an image that varvefs in --run-dir can attach.
 #include <fcntl.h>
+#include <linux/securebits.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
@@ -18,7 +20,6 @@
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
-#include <linux/securebits.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -88,7 +89,8 @@ void spawn_and_wait(const std::vector<std::string>& words) {
 Samples run_workers(int parallel, int block, const std::function<void(int)>& prepare,
                     const std::function<void(int, int)>& launch, uint64_t* wall_ns) {
   int results[2], gate[2], ready[2];
-  if (::pipe2(results, O_CLOEXEC) || ::pipe2(gate, O_CLOEXEC) || ::pipe2(ready, O_CLOEXEC)) die("pipe");
+  if (::pipe2(results, O_CLOEXEC) || ::pipe2(gate, O_CLOEXEC) || ::pipe2(ready, O_CLOEXEC))
+    die("pipe");
   for (int worker = 0; worker < parallel; ++worker) {
     const pid_t pid = ::fork();
     if (pid < 0) die("fork");
@@ -126,9 +128,9 @@ Samples run_workers(int parallel, int block, const std::function<void(int)>& pre
 
 /// The floor times itself: its process' start and its EROFS mount are not part of a launch.
 Samples run_floor(const Options& options, int parallel) {
-  std::string command = options.floor + " --image " + options.image_file + " --upper " + options.upper +
-                        " --runs " + std::to_string(options.block) + " --parallel " +
-                        std::to_string(parallel) + " -- " + options.program;
+  std::string command = options.floor + " --image " + options.image_file + " --upper " +
+                        options.upper + " --runs " + std::to_string(options.block) +
+                        " --parallel " + std::to_string(parallel) + " -- " + options.program;
   std::FILE* output = ::popen(command.c_str(), "r");
   if (output == nullptr) die("popen");
   Samples samples;
@@ -139,17 +141,17 @@ Samples run_floor(const Options& options, int parallel) {
 }
 
 Samples run_varve(const Options& options, int parallel, uint64_t* wall_ns) {
-  std::vector<std::string> words{options.varve, "run", "--run-dir", options.run_dir, "--state-dir",
-                                 options.upper};
+  std::vector<std::string> words{options.varve,   "run",         "--run-dir",
+                                 options.run_dir, "--state-dir", options.upper};
   if (!options.store.empty()) words.insert(words.end(), {"--store", options.store});
   words.insert(words.end(), {options.image, "--", options.program});
-  return run_workers(parallel, options.block, [](int) {},
-                     [&words](int, int) { spawn_and_wait(words); }, wall_ns);
+  return run_workers(
+      parallel, options.block, [](int) {}, [&words](int, int) { spawn_and_wait(words); }, wall_ns);
 }
 
 /// `crun spec`'s own configuration, with user and cgroup namespaces, the program, a pids limit as
-/// varve has one, and without the cgroup mount, which a hybrid host cannot give it. It has no system
-/// call filter, which is to the peer's advantage.
+/// varve has one, and without the cgroup mount, which a hybrid host cannot give it. It has no
+/// system call filter, which is to the peer's advantage.
 std::string crun_config(const Options& options, const std::string& id, const std::string& spec) {
   json::object config = json::parse(spec).as_object();
   json::object& process = config["process"].as_object();
@@ -165,7 +167,8 @@ std::string crun_config(const Options& options, const std::string& id, const std
   for (const char* type : {"user", "cgroup"}) {
     sandbox["namespaces"].as_array().push_back(json::object{{"type", type}});
   }
-  const json::array ids{json::object{{"containerID", 0}, {"hostID", kFirstHostId}, {"size", 65536}}};
+  const json::array ids{
+      json::object{{"containerID", 0}, {"hostID", kFirstHostId}, {"size", 65536}}};
   sandbox["uidMappings"] = ids;
   sandbox["gidMappings"] = ids;
   sandbox["cgroupsPath"] = "/varve-bench-" + id;
@@ -209,8 +212,11 @@ struct CrunWorker {
 };
 
 void prepare_crun(const Options& options, CrunWorker& worker, int index) {
-  if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) die("unshare");
-  if (::umount2("/sys/fs/cgroup/unified", MNT_DETACH) != 0 && errno != ENOENT && errno != EINVAL) die("unified");
+  if (::unshare(CLONE_NEWNS) != 0 ||
+      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
+    die("unshare");
+  if (::umount2("/sys/fs/cgroup/unified", MNT_DETACH) != 0 && errno != ENOENT && errno != EINVAL)
+    die("unified");
   if (::prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) != 0) die("securebits");
   worker.id = std::to_string(::getppid()) + "-" + std::to_string(index);
   worker.bundle = options.upper + "/bundle-" + worker.id;
@@ -222,7 +228,8 @@ void prepare_crun(const Options& options, CrunWorker& worker, int index) {
   need(write_file_atomic(worker.bundle + "/config.json",
                          as_bytes(crun_config(options, worker.id, std::string(as_text(spec))))));
   worker.user_namespace = make_user_namespace();
-  const UniqueFd lower = need(launcher::new_mount("erofs", {{"source", options.image_file}}, MOUNT_ATTR_RDONLY));
+  const UniqueFd lower =
+      need(launcher::new_mount("erofs", {{"source", options.image_file}}, MOUNT_ATTR_RDONLY));
   need(launcher::move_mount_to(lower.get(), AT_FDCWD, worker.bundle + "/lower"));
 }
 
@@ -242,9 +249,11 @@ void launch_crun(const Options& options, const CrunWorker& worker) {
     const UniqueFd w = need(open_file_at(upper.get(), "work", O_PATH));
     if (::fsconfig(context.get(), FSCONFIG_SET_FD, "lowerdir+", nullptr, lower.get()) != 0 ||
         ::fsconfig(context.get(), FSCONFIG_SET_FD, "upperdir", nullptr, u.get()) != 0 ||
-        ::fsconfig(context.get(), FSCONFIG_SET_FD, "workdir", nullptr, w.get()) != 0) die("overlay");
-    need(launcher::set_mount_options(context.get(), {{"xino", "on"}, {"metacopy", "off"},
-                                                     {"redirect_dir", "nofollow"}, {"volatile", ""}}));
+        ::fsconfig(context.get(), FSCONFIG_SET_FD, "workdir", nullptr, w.get()) != 0)
+      die("overlay");
+    need(launcher::set_mount_options(
+        context.get(),
+        {{"xino", "on"}, {"metacopy", "off"}, {"redirect_dir", "nofollow"}, {"volatile", ""}}));
     ::setfsuid(kFirstHostId);
     ::setfsgid(kFirstHostId);
     const UniqueFd root = need(launcher::create_mount(context.get(), 0));
@@ -263,22 +272,27 @@ Samples run_crun(const Options& options, int parallel, uint64_t* wall_ns) {
       parallel, options.block, [&](int index) { prepare_crun(options, worker, index); },
       [&](int, int) { launch_crun(options, worker); }, wall_ns);
   for (int index = 0; index < parallel; ++index) {
-    need(launcher::remove_tree_at(AT_FDCWD, options.upper + "/bundle-" + std::to_string(::getpid()) +
-                                                "-" + std::to_string(index)));
+    need(launcher::remove_tree_at(
+        AT_FDCWD,
+        options.upper + "/bundle-" + std::to_string(::getpid()) + "-" + std::to_string(index)));
   }
   return samples;
 }
 
 double quantile_ms(Samples& samples, double q) {
   std::sort(samples.begin(), samples.end());
-  return static_cast<double>(samples[static_cast<size_t>(q * static_cast<double>(samples.size() - 1))]) / 1e6;
+  return static_cast<double>(
+             samples[static_cast<size_t>(q * static_cast<double>(samples.size() - 1))]) /
+         1e6;
 }
 
 /// CPU time of everything reaped so far. Kernel threads that tear namespaces down are not in it.
 uint64_t children_cpu_usec() {
   rusage usage;
   ::getrusage(RUSAGE_CHILDREN, &usage);
-  const auto usec = [](const timeval& t) { return static_cast<uint64_t>(t.tv_sec) * 1'000'000 + static_cast<uint64_t>(t.tv_usec); };
+  const auto usec = [](const timeval& t) {
+    return static_cast<uint64_t>(t.tv_sec) * 1'000'000 + static_cast<uint64_t>(t.tv_usec);
+  };
   return usec(usage.ru_utime) + usec(usage.ru_stime);
 }
 
@@ -302,7 +316,9 @@ json::object run_level(const Options& options, int parallel) {
     cpu_before = now;
   };
   for (int round = 0; round < options.rounds; ++round) {
-    const auto add = [](Samples& to, const Samples& from) { to.insert(to.end(), from.begin(), from.end()); };
+    const auto add = [](Samples& to, const Samples& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
     add(floor, run_floor(options, parallel));
     charge(floor_cpu);
     add(varve, run_varve(options, parallel, &varve_wall));
@@ -312,7 +328,9 @@ json::object run_level(const Options& options, int parallel) {
   }
   uint64_t floor_sum = 0;
   for (const uint64_t sample : floor) floor_sum += sample;
-  const auto rate = [](size_t n, uint64_t ns) { return static_cast<double>(n) * 1e9 / static_cast<double>(ns); };
+  const auto rate = [](size_t n, uint64_t ns) {
+    return static_cast<double>(n) * 1e9 / static_cast<double>(ns);
+  };
   json::object level{{"parallel", parallel}};
   level["floor"] = figures(floor, parallel * rate(floor.size(), floor_sum), floor_cpu);
   level["varve"] = figures(varve, rate(varve.size(), varve_wall), varve_cpu);
@@ -345,12 +363,14 @@ Options parse(int argc, char** argv) {
   if (values.contains("--rounds")) options.rounds = std::atoi(values["--rounds"].c_str());
   if (values.contains("--block")) options.block = std::atoi(values["--block"].c_str());
   if (values.contains("--parallel")) options.parallel = {std::atoi(values["--parallel"].c_str())};
-  if (argc % 2 == 0 || options.varve.empty() || options.floor.empty() || options.image_file.empty() ||
-      options.image.empty() || options.run_dir.empty() || options.upper.empty()) {
-    std::fprintf(stderr,
-                 "usage: launch_bench --varve FILE --floor FILE --image-file FILE.erofs --image NAME\n"
-                 "         --run-dir DIR --upper DIR [--store URL] [--crun FILE | --crun '']\n"
-                 "         [--program PATH] [--rounds N] [--block N] [--parallel N]\n");
+  if (argc % 2 == 0 || options.varve.empty() || options.floor.empty() ||
+      options.image_file.empty() || options.image.empty() || options.run_dir.empty() ||
+      options.upper.empty()) {
+    std::fprintf(
+        stderr,
+        "usage: launch_bench --varve FILE --floor FILE --image-file FILE.erofs --image NAME\n"
+        "         --run-dir DIR --upper DIR [--store URL] [--crun FILE | --crun '']\n"
+        "         [--program PATH] [--rounds N] [--block N] [--parallel N]\n");
     std::exit(2);
   }
   return options;

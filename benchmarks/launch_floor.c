@@ -2,9 +2,10 @@
 //
 // One launch is: the sandbox's cgroups with a limit each; upper and work directories; clone3 into
 // user, mount and pid namespaces; in the child, at the same time as the rest, uts, ipc, net and
-// cgroup namespaces; id maps; id-mapped clones of the lower EROFS mount and of the upper; the overlay; /proc with the same
-// masks as `varve run` (guard/masks.def); the switch of the root; no_new_privs; the same seccomp
-// program; exec of a static program. It is timed from its first system call until its exit is seen.
+// cgroup namespaces; id maps; id-mapped clones of the lower EROFS mount and of the upper; the
+// overlay; /proc with the same masks as `varve run` (guard/masks.def); the switch of the root;
+// no_new_privs; the same seccomp program; exec of a static program. It is timed from its first
+// system call until its exit is seen.
 //
 // Not part of it, because made once or after the clock has stopped: the EROFS mount of the image,
 // the mount namespace in which the launches happen, removal of groups and directories. There is no
@@ -124,7 +125,9 @@ static int receive_fd(int socket) {
     char bytes[CMSG_SPACE(sizeof(int))];
     struct cmsghdr align;
   } control;
-  struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes,
+  struct msghdr message = {.msg_iov = &vector,
+                           .msg_iovlen = 1,
+                           .msg_control = control.bytes,
                            .msg_controllen = sizeof control.bytes};
   if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC) != 1) die("recvmsg");
   int fd = -1;
@@ -138,7 +141,8 @@ static void mask_proc(int empty, int proc) {
     const int cover = check(open_tree(empty, kMasks[i].is_directory ? "dir" : "file",
                                       OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC),
                             "open_tree");
-    if (move_mount(cover, "", proc, kMasks[i].path, MOVE_MOUNT_F_EMPTY_PATH) != 0 && errno != ENOENT) {
+    if (move_mount(cover, "", proc, kMasks[i].path, MOVE_MOUNT_F_EMPTY_PATH) != 0 &&
+        errno != ENOENT) {
       die(kMasks[i].path);
     }
   }
@@ -156,7 +160,8 @@ static void run_child(const struct setup* setup, const int* joins, int socket) {
   receive_fd(socket);
   check(syscall(SYS_setresgid, 0, 0, 0), "setresgid");
   check(syscall(SYS_setresuid, 0, 0, 0), "setresuid");
-  const int proc = new_mount("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+  const int proc =
+      new_mount("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
   const int empty = check(open("/mnt", O_PATH | O_DIRECTORY | O_CLOEXEC), "/mnt");
   const int root = receive_fd(socket);
   check(move_mount(root, "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH), "move_mount");
@@ -165,7 +170,8 @@ static void run_child(const struct setup* setup, const int* joins, int socket) {
   check(move_mount(proc, "", AT_FDCWD, "proc", MOVE_MOUNT_F_EMPTY_PATH), "proc");
   mask_proc(empty, proc);
   check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs");
-  const struct sock_fprog program = {sizeof kFilter / sizeof *kFilter, (struct sock_filter*)kFilter};
+  const struct sock_fprog program = {sizeof kFilter / sizeof *kFilter,
+                                     (struct sock_filter*)kFilter};
   check(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program), "seccomp");
   char* const environment[] = {NULL};
   execve(setup->command[0], setup->command, environment);
@@ -177,8 +183,8 @@ static int mount_overlay(const struct setup* setup, int upper, int user_namespac
   const int lower = check(
       open_tree(setup->lower, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC), "lower");
   check(mount_setattr(lower, "", AT_EMPTY_PATH, &idmap, sizeof idmap), "idmap lower");
-  const int upper_mount = check(
-      open_tree(upper, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC), "upper");
+  const int upper_mount =
+      check(open_tree(upper, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC), "upper");
   check(mount_setattr(upper_mount, "", AT_EMPTY_PATH, &idmap, sizeof idmap), "idmap upper");
   const int u = check(openat(upper_mount, "upper", O_PATH | O_CLOEXEC), "upper");
   const int w = check(openat(upper_mount, "work", O_PATH | O_CLOEXEC), "work");
@@ -202,11 +208,12 @@ static int mount_overlay(const struct setup* setup, int upper, int user_namespac
 }
 
 static void make_groups(const struct setup* setup, const char* name, int* groups, int* joins) {
-  static const char* const kLimits[2][kGroupCountMax] = {
-      {NULL, NULL, NULL, "pids.max"}, {"pids.max", NULL, NULL, NULL}};
+  static const char* const kLimits[2][kGroupCountMax] = {{NULL, NULL, NULL, "pids.max"},
+                                                         {"pids.max", NULL, NULL, NULL}};
   for (int i = 0; i < setup->group_count; ++i) {
     check(mkdirat(setup->group_roots[i], name, 0755), "cgroup");
-    groups[i] = check(openat(setup->group_roots[i], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC), name);
+    groups[i] =
+        check(openat(setup->group_roots[i], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC), name);
     joins[i] = i == setup->into_index
                    ? -1
                    : check(openat(groups[i], "tasks", O_WRONLY | O_CLOEXEC), "tasks");
@@ -227,9 +234,8 @@ static uint64_t launch(const struct setup* setup, const char* name) {
   check(mkdirat(upper, "work", 0700), "work");
   int sockets[2];
   check(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets), "socketpair");
-  struct clone_args arguments = {
-      .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID,
-      .exit_signal = SIGCHLD};
+  struct clone_args arguments = {.flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID,
+                                 .exit_signal = SIGCHLD};
   if (setup->into_index >= 0) {
     arguments.flags |= CLONE_INTO_CGROUP;
     arguments.cgroup = (uint64_t)groups[setup->into_index];
@@ -272,8 +278,13 @@ static uint64_t launch(const struct setup* setup, const char* name) {
 
 /// The leftovers of one launch, whose program wrote nothing.
 static void remove_upper(const struct setup* setup, const char* name) {
-  static const char* const kParts[] = {"/work/work/incompat/volatile/dirty", "/work/work/incompat/volatile",
-                                       "/work/work/incompat", "/work/work", "/work", "/upper", ""};
+  static const char* const kParts[] = {"/work/work/incompat/volatile/dirty",
+                                       "/work/work/incompat/volatile",
+                                       "/work/work/incompat",
+                                       "/work/work",
+                                       "/work",
+                                       "/upper",
+                                       ""};
   char path[kPathMax + 128];
   for (size_t i = 0; i < sizeof kParts / sizeof *kParts; ++i) {
     snprintf(path, sizeof path, "%s/%s%s", setup->upper_root, name, kParts[i]);
@@ -336,7 +347,8 @@ int main(int argc, char** argv) {
     if (strcmp(argv[at], "--parallel") == 0) parallel = atoi(argv[at + 1]);
   }
   if (image == NULL || setup.upper_root[0] == '\0' || at + 1 >= argc || runs < 1 || parallel < 1) {
-    dprintf(STDERR_FILENO, "usage: launch_floor --image FILE --upper DIR --runs N [--parallel P] -- PROGRAM...\n");
+    dprintf(STDERR_FILENO,
+            "usage: launch_floor --image FILE --upper DIR --runs N [--parallel P] -- PROGRAM...\n");
     return 2;
   }
   setup.command = argv + at + 1;

@@ -1,5 +1,5 @@
-// Many launches in a row leave the machine as it was: mounts, cgroups, processes, directories and
-// free memory of the kernel are compared before and after, and what changed is printed.
+// Many launches in a row leave the machine as it was: mounts, cgroups, processes and directories
+// are compared before and after, and what changed is printed.
 //
 //   launch_soak --runs N --run-dir DIR --state-dir DIR -- COMMAND...
 //
@@ -7,6 +7,7 @@
 // output; the exit status is 1 when anything is left. Nothing else may start sandboxes meanwhile.
 #include <dirent.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -43,17 +44,18 @@ std::set<std::string> lines(const std::string& path) {
   return result;
 }
 
-/// Processes by command name; kernel workers come and go by themselves and are left out.
-std::set<std::string> processes() {
+/// varve's own processes and the launched program; those of another run directory are not ours.
+std::set<std::string> processes(const std::string& run_dir) {
   std::set<std::string> result;
   for (const std::string& pid : list("/proc")) {
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    const auto command_line = lines("/proc/" + pid + "/cmdline");
-    if (command_line.empty()) continue;
     const auto name = lines("/proc/" + pid + "/comm");
-    if (!name.empty() && (name.begin()->starts_with("varve") || *name.begin() == "true")) {
-      result.insert(pid + " " + *name.begin());
-    }
+    const auto command_line = lines("/proc/" + pid + "/cmdline");
+    if (name.empty() || command_line.empty()) continue;
+    const bool is_ours = *name.begin() == "varve-init" || *name.begin() == "true" ||
+                         (name.begin()->starts_with("varve") &&
+                          command_line.begin()->find(run_dir) != std::string::npos);
+    if (is_ours) result.insert(pid + " " + *name.begin());
   }
   return result;
 }
@@ -61,13 +63,16 @@ std::set<std::string> processes() {
 Snapshot snapshot(const std::string& run_dir, const std::string& state_dir) {
   Snapshot state;
   state["mounts"] = lines("/proc/self/mountinfo");
+  // Sandboxes of a run directory carry its identity in their groups' names.
+  struct stat pool {};
+  (void)::stat((run_dir + "/sandboxes").c_str(), &pool);
+  const std::string prefix = std::to_string(pool.st_dev) + "-" + std::to_string(pool.st_ino) + "-";
   for (const char* hierarchy : {"", "/memory", "/cpu", "/pids", "/freezer", "/unified"}) {
     for (const std::string& name : list(std::string("/sys/fs/cgroup") + hierarchy + "/varve")) {
-      // Control files of the parent itself are not groups.
-      if (name.find('.') == std::string::npos) state["cgroups"].insert(std::string(hierarchy) + "/" + name);
+      if (name.starts_with(prefix)) state["cgroups"].insert(std::string(hierarchy) + "/" + name);
     }
   }
-  state["processes"] = processes();
+  state["processes"] = processes(run_dir);
   state["run directory"] = list(run_dir);
   state["slots"] = list(run_dir + "/sandboxes");
   state["state directory"] = list(state_dir);
@@ -96,7 +101,8 @@ int main(int argc, char** argv) {
   }
   std::vector<char*> command(argv + std::min(at + 1, argc), argv + argc);
   if (command.empty() || run_dir.empty() || state_dir.empty() || runs < 1) {
-    std::fprintf(stderr, "usage: launch_soak --runs N --run-dir DIR --state-dir DIR -- COMMAND...\n");
+    std::fprintf(stderr,
+                 "usage: launch_soak --runs N --run-dir DIR --state-dir DIR -- COMMAND...\n");
     return 2;
   }
   command.push_back(nullptr);
@@ -112,7 +118,8 @@ int main(int argc, char** argv) {
   json::object left, gone;
   for (const auto& [what, names] : after) {
     const auto found = before.find(what);
-    const std::set<std::string> old = found == before.end() ? std::set<std::string>() : found->second;
+    const std::set<std::string> old =
+        found == before.end() ? std::set<std::string>() : found->second;
     json::array more, fewer;
     for (const std::string& name : names) {
       if (!old.contains(name)) more.emplace_back(name);

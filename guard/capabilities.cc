@@ -10,7 +10,9 @@
 namespace varve::guard {
 namespace {
 
-constexpr uint64_t bit(int capability) { return uint64_t{1} << capability; }
+constexpr uint64_t bit(int capability) {
+  return uint64_t{1} << capability;
+}
 
 }  // namespace
 

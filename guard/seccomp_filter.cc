@@ -15,7 +15,9 @@ constexpr sock_filter kFilter[] = {
 
 }  // namespace
 
-std::span<const sock_filter> seccomp_filter() { return kFilter; }
+std::span<const sock_filter> seccomp_filter() {
+  return kFilter;
+}
 
 int install_seccomp_filter() {
   const sock_fprog program{static_cast<unsigned short>(std::size(kFilter)),

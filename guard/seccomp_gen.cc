@@ -30,7 +30,9 @@ constexpr uint32_t kNotATerminal = SECCOMP_RET_ERRNO | ENOTTY;
 sock_filter load(size_t offset) {
   return BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<uint32_t>(offset));
 }
-sock_filter answer(uint32_t value) { return BPF_STMT(BPF_RET | BPF_K, value); }
+sock_filter answer(uint32_t value) {
+  return BPF_STMT(BPF_RET | BPF_K, value);
+}
 
 /// "If the accumulator equals `value`, answer `result`": two instructions.
 void add_case(Program& program, uint32_t value, uint32_t result) {
@@ -39,7 +41,9 @@ void add_case(Program& program, uint32_t value, uint32_t result) {
 }
 
 /// Offset of the low 32 bits of argument `index` (little-endian).
-size_t low_word(unsigned index) { return offsetof(seccomp_data, args) + 8 * index; }
+size_t low_word(unsigned index) {
+  return offsetof(seccomp_data, args) + 8 * index;
+}
 
 Program ioctl_block() {
   using namespace varve::guard;
@@ -74,11 +78,11 @@ Program head(uint32_t arch) {
   program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, arch, 1, 0));
   program.push_back(BPF_STMT(BPF_JMP | BPF_JA, to_end - 1));
   program.push_back(load(offsetof(seccomp_data, nr)));
-  program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0,
-                             static_cast<uint8_t>(ioctl.size())));
+  program.push_back(
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, static_cast<uint8_t>(ioctl.size())));
   program.insert(program.end(), ioctl.begin(), ioctl.end());
-  program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0,
-                             static_cast<uint8_t>(prctl.size())));
+  program.push_back(
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, static_cast<uint8_t>(prctl.size())));
   program.insert(program.end(), prctl.begin(), prctl.end());
   return program;
 }
@@ -89,9 +93,8 @@ bool add_rule(scmp_filter_ctx filter, uint32_t action, const char* name,
               const std::vector<scmp_arg_cmp>& conditions = {}) {
   const int number = seccomp_syscall_resolve_name(name);
   if (number < 0) return true;
-  const int result = seccomp_rule_add_array(filter, action, number,
-                                            static_cast<unsigned>(conditions.size()),
-                                            conditions.data());
+  const int result = seccomp_rule_add_array(
+      filter, action, number, static_cast<unsigned>(conditions.size()), conditions.data());
   if (result != 0) std::fprintf(stderr, "seccomp_gen: %s: %s\n", name, std::strerror(-result));
   return result == 0;
 }

@@ -32,8 +32,8 @@ constexpr const char* kAllowed[] = {
     // Processes and threads.
     "arch_prctl", "capget", "capset", "execve", "execveat", "exit", "exit_group", "fork", "getegid",
     "geteuid", "getgid", "getgroups", "getpgid", "getpgrp", "getpid", "getppid", "getpriority",
-    "getresgid", "getresuid", "getrlimit", "getrusage", "getsid", "gettid", "getuid", "get_robust_list",
-    "get_thread_area", "ioprio_get", "ioprio_set", "kill", "landlock_add_rule",
+    "getresgid", "getresuid", "getrlimit", "getrusage", "getsid", "gettid", "getuid",
+    "get_robust_list", "get_thread_area", "ioprio_get", "ioprio_set", "kill", "landlock_add_rule",
     "landlock_create_ruleset", "landlock_restrict_self", "pidfd_open", "pidfd_send_signal",
     "prlimit64", "rseq", "sched_getaffinity", "sched_getattr", "sched_getparam",
     "sched_get_priority_max", "sched_get_priority_min", "sched_getscheduler",
@@ -71,8 +71,8 @@ constexpr const char* kRefused[] = {
     // The machine itself.
     "acct", "delete_module", "finit_module", "init_module", "ioperm", "iopl", "kexec_file_load",
     "kexec_load", "lookup_dcookie", "modify_ldt", "quotactl", "quotactl_fd", "reboot", "swapoff",
-    "swapon", "syslog", "settimeofday", "clock_settime", "vhangup", "nfsservctl", "uselib",
-    "ustat", "sysfs", "_sysctl",
+    "swapon", "syslog", "settimeofday", "clock_settime", "vhangup", "nfsservctl", "uselib", "ustat",
+    "sysfs", "_sysctl",
     // Mounts and namespaces.
     "fsconfig", "fsmount", "fsopen", "fspick", "listmount", "mount", "mount_setattr", "move_mount",
     "open_tree", "pivot_root", "setns", "statmount", "umount2", "unshare",
@@ -89,7 +89,8 @@ constexpr uint64_t kNamespaceFlags = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUT
                                      CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
 constexpr uint64_t kWord = 0xffffffff;
 
-// clone3 hides its flags in memory, so it stays in neither list: ENOSYS makes C libraries use clone.
+// clone3 hides its flags in memory, so it stays in neither list: ENOSYS makes C libraries use
+// clone.
 constexpr ArgumentRule kArgumentRules[] = {
     {"clone", 0, kNamespaceFlags, 0},
     {"socket", 0, ~uint64_t{0}, AF_UNIX},
@@ -161,14 +162,30 @@ bool contains(const T (&list)[kCount], T value) {
 
 }  // namespace
 
-std::span<const char* const> allowed_calls() { return kAllowed; }
-std::span<const char* const> refused_calls() { return kRefused; }
-std::span<const ArgumentRule> argument_rules() { return kArgumentRules; }
-std::span<const uint16_t> refused_ioctls() { return kRefusedIoctls; }
-std::span<const uint16_t> allowed_ioctls() { return kAllowedIoctls; }
-std::span<const uint8_t> allowed_ioctl_types() { return kAllowedIoctlTypes; }
-std::span<const uint8_t> refused_ioctl_types() { return kRefusedIoctlTypes; }
-std::span<const uint32_t> refused_prctls() { return kRefusedPrctls; }
+std::span<const char* const> allowed_calls() {
+  return kAllowed;
+}
+std::span<const char* const> refused_calls() {
+  return kRefused;
+}
+std::span<const ArgumentRule> argument_rules() {
+  return kArgumentRules;
+}
+std::span<const uint16_t> refused_ioctls() {
+  return kRefusedIoctls;
+}
+std::span<const uint16_t> allowed_ioctls() {
+  return kAllowedIoctls;
+}
+std::span<const uint8_t> allowed_ioctl_types() {
+  return kAllowedIoctlTypes;
+}
+std::span<const uint8_t> refused_ioctl_types() {
+  return kRefusedIoctlTypes;
+}
+std::span<const uint32_t> refused_prctls() {
+  return kRefusedPrctls;
+}
 
 IoctlAnswer answer_to_ioctl(uint32_t request) {
   const auto low = static_cast<uint16_t>(request);

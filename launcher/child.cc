@@ -41,7 +41,9 @@ struct ChildState {
   int& fd(Register r) { return fds[static_cast<size_t>(r)]; }
 };
 
-int errno_if(bool failed) { return failed ? errno : 0; }
+int errno_if(bool failed) {
+  return failed ? errno : 0;
+}
 
 int join_cgroup(ChildState& state) {
   for (const int fd : state.context.join_fds) {
@@ -51,7 +53,8 @@ int join_cgroup(ChildState& state) {
 }
 
 int become_root() {
-  return errno_if(::syscall(SYS_setresgid, 0, 0, 0) != 0 || ::syscall(SYS_setresuid, 0, 0, 0) != 0 ||
+  return errno_if(::syscall(SYS_setresgid, 0, 0, 0) != 0 ||
+                  ::syscall(SYS_setresuid, 0, 0, 0) != 0 ||
                   ::syscall(SYS_setgroups, 0, nullptr) != 0);
 }
 
@@ -138,8 +141,7 @@ int attach_file(ChildState& state, const Operation& operation) {
 }
 
 int mask(ChildState& state, const Operation& operation) {
-  const char* source =
-      operation.kind == OpKind::kMaskFile ? kEmptyFileName : kEmptyDirectoryName;
+  const char* source = operation.kind == OpKind::kMaskFile ? kEmptyFileName : kEmptyDirectoryName;
   const int cover = ::open_tree(state.cover, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
   if (cover < 0) return errno;
   if (::move_mount(cover, "", state.fd(Register::kProc), operation.path.c_str(),
@@ -155,14 +157,14 @@ int make_read_only(ChildState& state, const Operation& operation) {
   if (tree < 0) return errno;
   mount_attr attributes{};
   attributes.attr_set = MOUNT_ATTR_RDONLY;
-  return errno_if(
-      ::mount_setattr(tree, "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0 ||
-      ::move_mount(tree, "", proc, operation.path.c_str(), MOVE_MOUNT_F_EMPTY_PATH) != 0);
+  return errno_if(::mount_setattr(tree, "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0 ||
+                  ::move_mount(tree, "", proc, operation.path.c_str(), MOVE_MOUNT_F_EMPTY_PATH) !=
+                      0);
 }
 
 int attach_sys(ChildState& state, const Operation& operation) {
-  const int tree = ::open_tree(state.cover, kSysfsName,
-                               OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
+  const int tree =
+      ::open_tree(state.cover, kSysfsName, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
   if (tree < 0) return errno;
   return attach_fd(state, tree, operation.path.c_str());
 }
@@ -206,31 +208,49 @@ int set_limit_to_zero(const Operation& operation) {
 int run_operation(ChildState& state, const Operation& operation) {
   IdMapsMessage go;
   switch (operation.kind) {
-    case OpKind::kJoinCgroup: return join_cgroup(state);
+    case OpKind::kJoinCgroup:
+      return join_cgroup(state);
     case OpKind::kWaitForIdMaps:
       return receive_message(state.context.control, &go, sizeof go, nullptr, nullptr);
-    case OpKind::kBecomeRoot: return become_root();
+    case OpKind::kBecomeRoot:
+      return become_root();
     case OpKind::kNamespaces:
       return errno_if(::unshare(static_cast<int>(operation.value)) != 0);
     case OpKind::kHostname:
       return errno_if(::sethostname(operation.path.data(), operation.path.size()) != 0);
-    case OpKind::kLoopbackUp: return loopback_up();
-    case OpKind::kNewFilesystem: return new_filesystem(state, operation);
-    case OpKind::kReceiveMounts: return receive_mounts(state);
-    case OpKind::kSwitchRoot: return switch_root(state);
-    case OpKind::kAttach: return attach_fd(state, state.fd(operation.target), operation.path.c_str());
-    case OpKind::kAttachFile: return attach_file(state, operation);
+    case OpKind::kLoopbackUp:
+      return loopback_up();
+    case OpKind::kNewFilesystem:
+      return new_filesystem(state, operation);
+    case OpKind::kReceiveMounts:
+      return receive_mounts(state);
+    case OpKind::kSwitchRoot:
+      return switch_root(state);
+    case OpKind::kAttach:
+      return attach_fd(state, state.fd(operation.target), operation.path.c_str());
+    case OpKind::kAttachFile:
+      return attach_file(state, operation);
     case OpKind::kMaskFile:
-    case OpKind::kMaskDirectory: return mask(state, operation);
-    case OpKind::kReadOnly: return make_read_only(state, operation);
-    case OpKind::kAttachSys: return attach_sys(state, operation);
-    case OpKind::kWorkdir: return enter_workdir(operation);
-    case OpKind::kTerminal: return make_terminal(state);
-    case OpKind::kLimit: return set_limit_to_zero(operation);
-    case OpKind::kNoNewPrivileges: return errno_if(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0);
-    case OpKind::kSeccomp: return guard::install_seccomp_filter();
-    case OpKind::kCapabilities: return guard::keep_only_capabilities(operation.value);
-    default: return ENOSYS;  // Of the host's side.
+    case OpKind::kMaskDirectory:
+      return mask(state, operation);
+    case OpKind::kReadOnly:
+      return make_read_only(state, operation);
+    case OpKind::kAttachSys:
+      return attach_sys(state, operation);
+    case OpKind::kWorkdir:
+      return enter_workdir(operation);
+    case OpKind::kTerminal:
+      return make_terminal(state);
+    case OpKind::kLimit:
+      return set_limit_to_zero(operation);
+    case OpKind::kNoNewPrivileges:
+      return errno_if(::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0);
+    case OpKind::kSeccomp:
+      return guard::install_seccomp_filter();
+    case OpKind::kCapabilities:
+      return guard::keep_only_capabilities(operation.value);
+    default:
+      return ENOSYS;  // Of the host's side.
   }
 }
 
@@ -258,7 +278,8 @@ void run_child(ChildContext& context) {
   for (size_t i = 0; i < operations.size(); ++i) {
     if (!runs_in_child(operations[i].kind)) continue;
     if (const int error = run_operation(state, operations[i])) {
-      const Report report{.kind = ReportKind::kSetupFailed, .errno_value = error,
+      const Report report{.kind = ReportKind::kSetupFailed,
+                          .errno_value = error,
                           .operation = static_cast<uint32_t>(i)};
       (void)send_message(context.control, &report, sizeof report, {});
       ::_exit(1);

@@ -81,7 +81,8 @@ Status enter_empty_namespace() {
   VARVE_TRY(move_mount_to(sysfs.get(), root.get(), "sys"));
   VARVE_TRY(attach_visible_sysfs(root.get()));
   mount_attr attributes{};
-  attributes.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+  attributes.attr_set =
+      MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
   return set_mount_attributes(root.get(), attributes);
 }
 

@@ -9,8 +9,8 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/statfs.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -27,7 +27,8 @@ namespace varve::launcher {
 namespace {
 
 /// Acts on files as the sandbox's root, with all capabilities: the overlay's mounter must be mapped
-/// by the id-mapped upper directory, or the kernel makes the overlay read-only. Restores on leaving.
+/// by the id-mapped upper directory, or the kernel makes the overlay read-only. Restores on
+/// leaving.
 class ActAsSandboxRoot {
  public:
   static Result<ActAsSandboxRoot> enter(uint32_t host_id) {
@@ -39,7 +40,8 @@ class ActAsSandboxRoot {
     ::setfsgid(host_id);
     return ActAsSandboxRoot();
   }
-  ActAsSandboxRoot(ActAsSandboxRoot&& other) noexcept : active_(std::exchange(other.active_, false)) {}
+  ActAsSandboxRoot(ActAsSandboxRoot&& other) noexcept
+      : active_(std::exchange(other.active_, false)) {}
   ActAsSandboxRoot& operator=(ActAsSandboxRoot&&) = delete;
   ~ActAsSandboxRoot() {
     if (!active_) return;
@@ -129,7 +131,8 @@ Status HostSide::write_id_maps() {
   const std::string directory = "/proc/" + std::to_string(child_.pid());
   for (const char* file : {"/uid_map", "/gid_map"}) {
     VARVE_ASSIGN(const UniqueFd fd, open_file(directory + file, O_WRONLY));
-    if (::write(fd.get(), text.data(), text.size()) < 0) return fail_errno("writing " + quoted(text));
+    if (::write(fd.get(), text.data(), text.size()) < 0)
+      return fail_errno("writing " + quoted(text));
   }
   VARVE_ASSIGN(user_namespace_, open_file(directory + "/ns/user", O_RDONLY));
   const IdMapsMessage go;
@@ -149,7 +152,8 @@ Status HostSide::set_overlay_layers(int context) {
       return fail_errno("adding a layer");
     }
   }
-  for (const auto& [option, name] : {std::pair{"upperdir", "upper"}, std::pair{"workdir", "work"}}) {
+  for (const auto& [option, name] :
+       {std::pair{"upperdir", "upper"}, std::pair{"workdir", "work"}}) {
     VARVE_ASSIGN(const UniqueFd directory, open_file_at(upper_.get(), name, O_PATH | O_DIRECTORY));
     if (::fsconfig(context, FSCONFIG_SET_FD, option, nullptr, directory.get()) == 0) continue;
     const std::string path = "/proc/self/fd/" + std::to_string(directory.get());
@@ -165,8 +169,7 @@ Status HostSide::mount_overlay(const Operation& operation) {
   if (!context) return fail_errno("opening filesystem type 'overlay'");
   VARVE_TRY(set_overlay_layers(context.get()));
   VARVE_TRY(set_mount_options(context.get(), operation.options));
-  VARVE_ASSIGN(const ActAsSandboxRoot guard,
-               ActAsSandboxRoot::enter(plan_.id_map.front().outside));
+  VARVE_ASSIGN(const ActAsSandboxRoot guard, ActAsSandboxRoot::enter(plan_.id_map.front().outside));
   VARVE_ASSIGN(root_, create_mount(context.get(), MOUNT_ATTR_NODEV));
   return {};
 }
@@ -179,19 +182,25 @@ Status HostSide::make_dev(const Operation& operation) {
     const char* name;
     unsigned minor_number;
     unsigned major_number = 1;
-  } kNodes[] = {{"null", 3}, {"zero", 5}, {"full", 7}, {"random", 8}, {"urandom", 9}, {"tty", 0, 5}};
+  } kNodes[] = {{"null", 3},   {"zero", 5},    {"full", 7},
+                {"random", 8}, {"urandom", 9}, {"tty", 0, 5}};
   for (const auto& node : kNodes) {
-    if (::mknodat(dev, node.name, S_IFCHR | 0666, makedev(node.major_number, node.minor_number)) != 0) {
+    if (::mknodat(dev, node.name, S_IFCHR | 0666, makedev(node.major_number, node.minor_number)) !=
+        0) {
       return fail_errno("creating " + quoted(node.name));
     }
   }
   static constexpr struct {
     const char* name;
     const char* target;
-  } kLinks[] = {{"ptmx", "pts/ptmx"}, {"fd", "/proc/self/fd"}, {"stdin", "/proc/self/fd/0"},
-                {"stdout", "/proc/self/fd/1"}, {"stderr", "/proc/self/fd/2"}};
+  } kLinks[] = {{"ptmx", "pts/ptmx"},
+                {"fd", "/proc/self/fd"},
+                {"stdin", "/proc/self/fd/0"},
+                {"stdout", "/proc/self/fd/1"},
+                {"stderr", "/proc/self/fd/2"}};
   for (const auto& link : kLinks) {
-    if (::symlinkat(link.target, dev, link.name) != 0) return fail_errno("creating " + quoted(link.name));
+    if (::symlinkat(link.target, dev, link.name) != 0)
+      return fail_errno("creating " + quoted(link.name));
   }
   for (const char* name : {"pts", "shm"}) {
     if (::mkdirat(dev, name, 0755) != 0) return fail_errno("creating " + quoted(name));
@@ -202,22 +211,31 @@ Status HostSide::make_dev(const Operation& operation) {
 
 Status HostSide::run(const Operation& operation) {
   switch (operation.kind) {
-    case OpKind::kOpenUpper: return open_upper(operation);
+    case OpKind::kOpenUpper:
+      return open_upper(operation);
     case OpKind::kCloneHostFile: {
       VARVE_ASSIGN(etc_, clone_mount(AT_FDCWD, operation.path));
       mount_attr attributes{};
-      attributes.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+      attributes.attr_set =
+          MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
       return set_mount_attributes(etc_.get(), attributes);
     }
-    case OpKind::kEnterEmptyNamespace: return enter_empty_namespace();
-    case OpKind::kClone: return clone_child(operation);
-    case OpKind::kWriteIdMaps: return write_id_maps();
+    case OpKind::kEnterEmptyNamespace:
+      return enter_empty_namespace();
+    case OpKind::kClone:
+      return clone_child(operation);
+    case OpKind::kWriteIdMaps:
+      return write_id_maps();
     case OpKind::kIdmapLower:
       return idmap_mount(inputs_.lowers[operation.value].get(), user_namespace_.get());
-    case OpKind::kIdmapUpper: return idmap_mount(upper_.get(), user_namespace_.get());
-    case OpKind::kMountOverlay: return mount_overlay(operation);
-    case OpKind::kMakeDev: return make_dev(operation);
-    default: return fail(ErrorCode::kInternal, "not an operation of the host's side");
+    case OpKind::kIdmapUpper:
+      return idmap_mount(upper_.get(), user_namespace_.get());
+    case OpKind::kMountOverlay:
+      return mount_overlay(operation);
+    case OpKind::kMakeDev:
+      return make_dev(operation);
+    default:
+      return fail(ErrorCode::kInternal, "not an operation of the host's side");
   }
 }
 

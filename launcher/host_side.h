@@ -19,7 +19,8 @@ class Child {
  public:
   Child() = default;
   Child(pid_t pid, UniqueFd pidfd) : pid_(pid), pidfd_(std::move(pidfd)) {}
-  Child(Child&& other) noexcept : pid_(std::exchange(other.pid_, -1)), pidfd_(std::move(other.pidfd_)) {}
+  Child(Child&& other) noexcept
+      : pid_(std::exchange(other.pid_, -1)), pidfd_(std::move(other.pidfd_)) {}
   Child& operator=(Child&& other) noexcept;
   ~Child();
 

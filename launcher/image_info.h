@@ -34,9 +34,9 @@ struct ImageInfo {
   std::string lease;
 };
 
-/// Drops every lower occurrence of a layer that occurs again above, with its mount: what it holds is
-/// seen through the upper one anyway, and overlayfs refuses one tree twice. `mounts` is empty or has
-/// one entry a layer.
+/// Drops every lower occurrence of a layer that occurs again above, with its mount: what it holds
+/// is seen through the upper one anyway, and overlayfs refuses one tree twice. `mounts` is empty or
+/// has one entry a layer.
 void drop_repeated_layers(std::vector<LayerInfo>& layers, std::vector<UniqueFd>& mounts);
 
 }  // namespace varve::launcher

@@ -21,7 +21,8 @@ namespace {
 constexpr int kControlFd = 3;
 
 /// Runs between vfork and exec: the parent's memory is shared, so only locals and `failure` are
-/// written. The libc wrappers of set*id signal other threads; there are none, and raw calls skip it.
+/// written. The libc wrappers of set*id signal other threads; there are none, and raw calls skip
+/// it.
 [[noreturn]] void become_command(const ChildContext& context, const MountsMessage& identity,
                                  int terminal, volatile int& failure) {
   const auto give_up = [&failure](int errno_value) {
@@ -62,7 +63,9 @@ constexpr int kControlFd = 3;
   return command;
 }
 
-void report(Report message) { (void)send_message(kControlFd, &message, sizeof message, {}); }
+void report(Report message) {
+  (void)send_message(kControlFd, &message, sizeof message, {});
+}
 
 /// Keeps only the standard streams and the control socket, the latter under a known number.
 int tidy_descriptors(const ChildContext& context, int* terminal) {
@@ -138,7 +141,8 @@ void run_init(ChildContext& context, const MountsMessage& identity, int terminal
     if (::recv(kControlFd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) == 0) ::_exit(1);
   }
   if (failure != 0) {
-    report({.kind = ReportKind::kSetupFailed, .errno_value = failure,
+    report({.kind = ReportKind::kSetupFailed,
+            .errno_value = failure,
             .operation = static_cast<uint32_t>(context.plan.operations.size())});
     ::_exit(1);
   }

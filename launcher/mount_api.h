@@ -19,7 +19,8 @@ using MountOptions = std::vector<std::pair<std::string, std::string>>;
 /// An option with an empty value is a flag.
 Status set_mount_options(int context, const MountOptions& options);
 /// A new filesystem of `type` with mount `attributes` (MOUNT_ATTR_*).
-Result<UniqueFd> new_mount(const std::string& type, const MountOptions& options, unsigned attributes);
+Result<UniqueFd> new_mount(const std::string& type, const MountOptions& options,
+                           unsigned attributes);
 /// Creates the superblock of a context made by fsopen and mounts it. The error carries what the
 /// filesystem wrote into the context's log.
 Result<UniqueFd> create_mount(int context, unsigned attributes);

@@ -50,7 +50,8 @@ Result<UniqueFd> combine(std::vector<UniqueFd> layers) {
   const UniqueFd context(::fsopen("overlay", FSOPEN_CLOEXEC));
   if (!context) return fail_errno("opening filesystem type 'overlay'");
   for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
-    if (::fsconfig(context.get(), FSCONFIG_SET_FD, "lowerdir+", nullptr, layer->get()) == 0) continue;
+    if (::fsconfig(context.get(), FSCONFIG_SET_FD, "lowerdir+", nullptr, layer->get()) == 0)
+      continue;
     const std::string path = "/proc/self/fd/" + std::to_string(layer->get());
     if (::fsconfig(context.get(), FSCONFIG_SET_STRING, "lowerdir+", path.c_str(), 0) != 0) {
       return fail_errno("adding a layer");
@@ -75,13 +76,17 @@ Status mount_image(const std::vector<std::string>& args) {
   VARVE_ASSIGN(const std::string directory, real_path(spec.directory));
   const std::string record = record_path(spec.run_dir, directory);
   if (::access(record.c_str(), F_OK) == 0) {
-    return fail(ErrorCode::kAlreadyExists, "an image is mounted at " + quoted(directory) + " already");
+    return fail(ErrorCode::kAlreadyExists,
+                "an image is mounted at " + quoted(directory) + " already");
   }
   VARVE_ASSIGN(ControlClient client, connect_or_start_varvefs(spec.run_dir));
   VARVE_TRY(client.send("POST", "/v1/attach",
-                        to_json({.store = spec.store, .image = spec.image,
-                                 .layers = spec.extra_layers, .domain = spec.domain,
-                                 .mounts = true, .keep = true})));
+                        to_json({.store = spec.store,
+                                 .image = spec.image,
+                                 .layers = spec.extra_layers,
+                                 .domain = spec.domain,
+                                 .mounts = true,
+                                 .keep = true})));
   VARVE_ASSIGN(ControlClient::Response response, client.receive());
   VARVE_ASSIGN(ImageInfo image, parse_image_info(response.body));
   const auto mount = [&]() -> Status {
@@ -98,7 +103,8 @@ Status mount_image(const std::vector<std::string>& args) {
   if (status) return status;
   ::unlink(record.c_str());
   (void)detach(spec.run_dir, image.lease);
-  return fail(std::move(status).error(), "mounting " + quoted(spec.image) + " at " + quoted(directory));
+  return fail(std::move(status).error(),
+              "mounting " + quoted(spec.image) + " at " + quoted(directory));
 }
 
 Status unmount_image(const std::vector<std::string>& args) {
@@ -107,7 +113,8 @@ Status unmount_image(const std::vector<std::string>& args) {
   const std::string record = record_path(spec.run_dir, directory);
   auto lease = read_file(record, kLeaseBytesMax);
   if (!lease) {
-    return fail(ErrorCode::kNotFound, "no image was mounted at " + quoted(directory) + " by varve mount");
+    return fail(ErrorCode::kNotFound,
+                "no image was mounted at " + quoted(directory) + " by varve mount");
   }
   // EINVAL: somebody has unmounted it without us; the attach is still to be given back.
   if (::umount2(directory.c_str(), UMOUNT_NOFOLLOW) != 0 && errno != EINVAL) {

@@ -84,7 +84,9 @@ class OptionReader {
   std::string take_operand() { return args_[at_++]; }
   const std::string& name() const { return name_; }
   const std::string& value() const { return value_; }
-  std::vector<std::string> rest() const { return {args_.begin() + static_cast<long>(at_), args_.end()}; }
+  std::vector<std::string> rest() const {
+    return {args_.begin() + static_cast<long>(at_), args_.end()};
+  }
 
  private:
   std::span<const OptionRow> rows_;
@@ -100,7 +102,9 @@ std::string default_store() {
 }
 
 Status set_limit(Spec& spec, const std::string& name, const std::string& value) {
-  const auto not_a = [&](const char* what) { return wrong(name + ": " + quoted(value) + " is not " + what); };
+  const auto not_a = [&](const char* what) {
+    return wrong(name + ": " + quoted(value) + " is not " + what);
+  };
   if (name == "--memory" || name == "--rw-size") {
     const auto bytes = parse_bytes(value);
     if (!bytes) return not_a("a size such as 512M");
@@ -135,7 +139,8 @@ Status set_run_option(Spec& spec, const std::string& name, const std::string& va
   if (name == "--run-dir") spec.run_dir = value;
   if (name == "--state-dir") spec.state_dir = value;
   if (name == "--net") {
-    if (value != "none" && value != "host") return wrong("--net: " + quoted(value) + " is neither none nor host");
+    if (value != "none" && value != "host")
+      return wrong("--net: " + quoted(value) + " is neither none nor host");
     spec.network = value == "host" ? NetworkMode::kHost : NetworkMode::kNone;
   }
   if (name == "--env") {
@@ -161,8 +166,12 @@ std::string table(std::span<const OptionRow> rows) {
 
 }  // namespace
 
-std::span<const OptionRow> run_options() { return kRunOptions; }
-std::span<const OptionRow> mount_options() { return kMountOptions; }
+std::span<const OptionRow> run_options() {
+  return kRunOptions;
+}
+std::span<const OptionRow> mount_options() {
+  return kMountOptions;
+}
 
 Result<Spec> parse_run(const std::vector<std::string>& args) {
   Spec spec;
@@ -223,7 +232,8 @@ std::string usage() {
          "Options of run:\n" +
          table(kRunOptions) + "\nOptions of mount and umount:\n" + table(kMountOptions) +
          "\nvarve run ends with the command's own status, 128+N when signal N killed it, 125 when\n"
-         "varve itself failed, 126 when the command cannot be executed, 127 when it is not found.\n";
+         "varve itself failed, 126 when the command cannot be executed, 127 when it is not "
+         "found.\n";
 }
 
 }  // namespace varve::launcher

@@ -29,7 +29,8 @@ struct MountSpec {
   std::string run_dir = "/run/varve";
 };
 
-/// `args` without the subcommand. Options stand before and after the image; the command begins after
+/// `args` without the subcommand. Options stand before and after the image; the command begins
+/// after
 /// "--" or at the first word after the image that is no option. Errors: kInvalidArgument.
 Result<Spec> parse_run(const std::vector<std::string>& args);
 Result<MountSpec> parse_mount(const std::vector<std::string>& args, bool with_image);

@@ -23,7 +23,8 @@ constexpr uint64_t kQuietMount = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_AT
 const char* find_variable(const std::vector<std::string>& env, std::string_view name) {
   const char* value = nullptr;
   for (const std::string& variable : env) {
-    if (variable.starts_with(name) && variable.size() > name.size() && variable[name.size()] == '=') {
+    if (variable.starts_with(name) && variable.size() > name.size() &&
+        variable[name.size()] == '=') {
       value = variable.c_str() + name.size() + 1;
     }
   }
@@ -95,7 +96,8 @@ void add_host_operations(const Spec& spec, const ImageInfo& image, const std::st
   out.push_back(std::move(upper));
   // What comes from the host is cloned while the host's mounts can still be seen.
   if (spec.network == NetworkMode::kHost) {
-    out.push_back({.kind = OpKind::kCloneHostFile, .target = Register::kEtc, .path = "/etc/resolv.conf"});
+    out.push_back(
+        {.kind = OpKind::kCloneHostFile, .target = Register::kEtc, .path = "/etc/resolv.conf"});
   }
   out.push_back({.kind = OpKind::kEnterEmptyNamespace});
   out.push_back({.kind = OpKind::kClone, .value = kClonedNamespaces});
@@ -109,21 +111,29 @@ void add_host_operations(const Spec& spec, const ImageInfo& image, const std::st
                     .options = {{"xino", "on"}, {"metacopy", "off"}, {"redirect_dir", "nofollow"}}};
   if (!spec.keep) overlay.options.push_back({"volatile", ""});
   out.push_back(std::move(overlay));
-  out.push_back({.kind = OpKind::kMakeDev, .target = Register::kDev,
+  out.push_back({.kind = OpKind::kMakeDev,
+                 .target = Register::kDev,
                  .options = {{"mode", "0755"}, {"size", "65536"}, {"nr_inodes", "256"}}});
 }
 
 void add_mounts_in_child(const Spec& spec, std::vector<Operation>& out) {
-  Operation shm{.kind = OpKind::kNewFilesystem, .target = Register::kShm, .value = kQuietMount,
-                .path = "tmpfs", .options = {{"mode", "1777"}}};
+  Operation shm{.kind = OpKind::kNewFilesystem,
+                .target = Register::kShm,
+                .value = kQuietMount,
+                .path = "tmpfs",
+                .options = {{"mode", "1777"}}};
   // Charged to the sandbox's memory group in any case; without a limit the kernel's half of memory.
   if (spec.memory_bytes_max) {
     shm.options.push_back({"size", std::to_string(*spec.memory_bytes_max / 2)});
   }
-  out.push_back({.kind = OpKind::kNewFilesystem, .target = Register::kProc, .value = kQuietMount,
+  out.push_back({.kind = OpKind::kNewFilesystem,
+                 .target = Register::kProc,
+                 .value = kQuietMount,
                  .path = "proc"});
-  out.push_back({.kind = OpKind::kNewFilesystem, .target = Register::kPts,
-                 .value = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, .path = "devpts",
+  out.push_back({.kind = OpKind::kNewFilesystem,
+                 .target = Register::kPts,
+                 .value = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
+                 .path = "devpts",
                  .options = {{"gid", "5"}, {"mode", "620"}, {"ptmxmode", "666"}}});
   out.push_back(std::move(shm));
   out.push_back({.kind = OpKind::kReceiveMounts});
@@ -139,7 +149,8 @@ void add_mounts_in_child(const Spec& spec, std::vector<Operation>& out) {
   out.push_back({.kind = OpKind::kAttach, .target = Register::kPts, .path = "dev/pts"});
   out.push_back({.kind = OpKind::kAttach, .target = Register::kShm, .path = "dev/shm"});
   if (spec.network == NetworkMode::kHost) {
-    out.push_back({.kind = OpKind::kAttachFile, .target = Register::kEtc, .path = "etc/resolv.conf"});
+    out.push_back(
+        {.kind = OpKind::kAttachFile, .target = Register::kEtc, .path = "etc/resolv.conf"});
   }
 }
 

@@ -23,7 +23,7 @@ enum class OpKind : uint8_t {
   kEnterEmptyNamespace,  ///< A private mount namespace: an empty tmpfs with proc and sysfs.
   kClone,                ///< The child, in `value` = CLONE_* namespaces.
   kWriteIdMaps,
-  kIdmapLower,    ///< `value` = index of the layer, lowest first.
+  kIdmapLower,  ///< `value` = index of the layer, lowest first.
   kIdmapUpper,
   kMountOverlay,  ///< `options`; into kRoot.
   kMakeDev,       ///< A tmpfs with the device nodes; into kDev.
@@ -32,20 +32,20 @@ enum class OpKind : uint8_t {
   kNamespaces,  ///< `value` = the CLONE_* namespaces that kClone left out.
   kWaitForIdMaps,
   kBecomeRoot,
-  kHostname,       ///< `path`
+  kHostname,  ///< `path`
   kLoopbackUp,
   kNewFilesystem,  ///< Type `path` with `options` and mount attributes `value`; into `target`.
   kReceiveMounts,
   kSwitchRoot,
-  kAttach,        ///< `target` at `path` inside the root, which is made if the image lacks it.
-  kAttachFile,    ///< `target` over the file `path`; passed over where the image has no /etc.
-  kMaskFile,      ///< An empty file over `path` below kProc, if the kernel has it.
+  kAttach,      ///< `target` at `path` inside the root, which is made if the image lacks it.
+  kAttachFile,  ///< `target` over the file `path`; passed over where the image has no /etc.
+  kMaskFile,    ///< An empty file over `path` below kProc, if the kernel has it.
   kMaskDirectory,
-  kReadOnly,      ///< `path` below kProc becomes read-only.
-  kAttachSys,     ///< The allow list of sysfs at `path`.
-  kWorkdir,       ///< Enters `path`; made if the image lacks it.
-  kTerminal,      ///< A pseudo-terminal of the sandbox's own; the master goes to the parent.
-  kLimit,         ///< RLIMIT `value` to zero.
+  kReadOnly,   ///< `path` below kProc becomes read-only.
+  kAttachSys,  ///< The allow list of sysfs at `path`.
+  kWorkdir,    ///< Enters `path`; made if the image lacks it.
+  kTerminal,   ///< A pseudo-terminal of the sandbox's own; the master goes to the parent.
+  kLimit,      ///< RLIMIT `value` to zero.
   kNoNewPrivileges,
   kSeccomp,
   kCapabilities,  ///< Keeps the mask `value`.

@@ -22,7 +22,8 @@ struct OpRow {
 constexpr OpRow kOpRows[] = {
     {OpKind::kOpenUpper, "open_upper", "preparing the upper directory", false},
     {OpKind::kCloneHostFile, "clone_host_file", "lending", false},
-    {OpKind::kEnterEmptyNamespace, "enter_empty_namespace", "entering an empty mount namespace", false},
+    {OpKind::kEnterEmptyNamespace, "enter_empty_namespace", "entering an empty mount namespace",
+     false},
     {OpKind::kClone, "clone", "creating the sandbox's namespaces", false},
     {OpKind::kWriteIdMaps, "write_id_maps", "writing the id maps", false},
     {OpKind::kIdmapLower, "idmap_lower", "mapping the ids of layer", false},
@@ -76,15 +77,18 @@ void add_value(const Operation& operation, boost::json::object& object) {
   switch (operation.kind) {
     case OpKind::kClone:
     case OpKind::kNamespaces:
-      object["namespaces"] = flag_names(
-          operation.value, {{CLONE_NEWUSER, "user"}, {CLONE_NEWNS, "mount"}, {CLONE_NEWPID, "pid"},
-                            {CLONE_NEWUTS, "uts"}, {CLONE_NEWIPC, "ipc"}, {CLONE_NEWNET, "net"},
-                            {CLONE_NEWCGROUP, "cgroup"}});
+      object["namespaces"] = flag_names(operation.value, {{CLONE_NEWUSER, "user"},
+                                                          {CLONE_NEWNS, "mount"},
+                                                          {CLONE_NEWPID, "pid"},
+                                                          {CLONE_NEWUTS, "uts"},
+                                                          {CLONE_NEWIPC, "ipc"},
+                                                          {CLONE_NEWNET, "net"},
+                                                          {CLONE_NEWCGROUP, "cgroup"}});
       break;
     case OpKind::kNewFilesystem:
-      object["attributes"] =
-          flag_names(operation.value, {{MOUNT_ATTR_NOSUID, "nosuid"}, {MOUNT_ATTR_NODEV, "nodev"},
-                                       {MOUNT_ATTR_NOEXEC, "noexec"}});
+      object["attributes"] = flag_names(operation.value, {{MOUNT_ATTR_NOSUID, "nosuid"},
+                                                          {MOUNT_ATTR_NODEV, "nodev"},
+                                                          {MOUNT_ATTR_NOEXEC, "noexec"}});
       break;
     case OpKind::kIdmapLower:
       object["index"] = operation.value;
@@ -122,8 +126,12 @@ boost::json::array to_array(const std::vector<std::string>& words) {
 
 }  // namespace
 
-bool runs_in_child(OpKind kind) { return row(kind).in_child; }
-std::string_view op_kind_name(OpKind kind) { return row(kind).name; }
+bool runs_in_child(OpKind kind) {
+  return row(kind).in_child;
+}
+std::string_view op_kind_name(OpKind kind) {
+  return row(kind).name;
+}
 
 std::string describe(const Operation& operation) {
   std::string text = row(operation.kind).doing;

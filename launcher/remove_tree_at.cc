@@ -81,19 +81,23 @@ Status remove_tree_at(int directory, const std::string& path) {
     for (const Entry& entry : entries) {
       const char* name = entry.name.c_str();
       if (!entry.is_directory) {
-        if (::unlinkat(top.get(), name, 0) != 0) return fail_errno("removing " + quoted(entry.name));
+        if (::unlinkat(top.get(), name, 0) != 0)
+          return fail_errno("removing " + quoted(entry.name));
         continue;
       }
       if (::unlinkat(top.get(), name, AT_REMOVEDIR) == 0) continue;
       {
-        const UniqueFd child(::openat(top.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+        const UniqueFd child(
+            ::openat(top.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
         if (!child) return fail_errno("opening " + quoted(entry.name));
         VARVE_TRY(empty_directory(top.get(), child.get(), counter));
       }
-      if (::unlinkat(top.get(), name, AT_REMOVEDIR) != 0) return fail_errno("removing " + quoted(entry.name));
+      if (::unlinkat(top.get(), name, AT_REMOVEDIR) != 0)
+        return fail_errno("removing " + quoted(entry.name));
     }
   }
-  if (::unlinkat(directory, path.c_str(), AT_REMOVEDIR) != 0) return fail_errno("removing " + quoted(path));
+  if (::unlinkat(directory, path.c_str(), AT_REMOVEDIR) != 0)
+    return fail_errno("removing " + quoted(path));
   return {};
 }
 

@@ -32,8 +32,11 @@ struct Attached {
 
 Status ask_for_image(ControlClient& client, const Spec& spec, bool mounts) {
   return client.send("POST", "/v1/attach",
-                     to_json({.store = spec.store, .image = spec.image, .layers = spec.extra_layers,
-                              .domain = spec.domain, .mounts = mounts}));
+                     to_json({.store = spec.store,
+                              .image = spec.image,
+                              .layers = spec.extra_layers,
+                              .domain = spec.domain,
+                              .mounts = mounts}));
 }
 
 Status take_image(Attached& attached, bool mounts) {
@@ -41,9 +44,9 @@ Status take_image(Attached& attached, bool mounts) {
   VARVE_ASSIGN(attached.image, parse_image_info(response.body));
   attached.mounts = std::move(response.fds);
   if (mounts && attached.mounts.size() != attached.image.layers.size()) {
-    return fail(ErrorCode::kCorruption, "varvefs gave " + std::to_string(attached.mounts.size()) +
-                                            " mounts for " +
-                                            std::to_string(attached.image.layers.size()) + " layers");
+    return fail(ErrorCode::kCorruption,
+                "varvefs gave " + std::to_string(attached.mounts.size()) + " mounts for " +
+                    std::to_string(attached.image.layers.size()) + " layers");
   }
   drop_repeated_layers(attached.image.layers, attached.mounts);
   return {};
@@ -102,10 +105,9 @@ Status clean_up(const Spec& spec, HostState& host, ToolIo& io) {
 int exit_status_of(const Plan& plan, const Outcome& outcome, ToolIo& io) {
   if (!outcome.wait_status) {
     const int reason = outcome.exec_errno;
-    std::fprintf(io.err, "varve: %s\n",
-                 Error::from_errno(reason, "executing " + quoted(plan.process.argv[0]))
-                     .to_string()
-                     .c_str());
+    std::fprintf(
+        io.err, "varve: %s\n",
+        Error::from_errno(reason, "executing " + quoted(plan.process.argv[0])).to_string().c_str());
     return reason == ENOENT || reason == ENOTDIR ? kExitNotFound : kExitNotExecutable;
   }
   const int status = *outcome.wait_status;
@@ -138,7 +140,8 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   VARVE_ASSIGN(HostState host, prepare_host(spec));
   VARVE_TRY(take_image(attached, true));
   struct stat image_root {};
-  if (::fstat(attached.mounts.back().get(), &image_root) != 0) return fail_errno("reading the image");
+  if (::fstat(attached.mounts.back().get(), &image_root) != 0)
+    return fail_errno("reading the image");
   VARVE_TRY(make_upper(spec, host, image_root));
   RunStats stats;
   if (stats_file) VARVE_TRY(stats.begin(attached.client, attached.image));
@@ -158,8 +161,8 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   const int exit_status = exit_status_of(plan, outcome, io);
   if (stats_file) {
     VARVE_ASSIGN(const qos::CgroupUsage usage, host.cgroup.usage());
-    VARVE_ASSIGN(const std::string text, stats.finish(attached.client, attached.image, times, usage,
-                                                      exit_status));
+    VARVE_ASSIGN(const std::string text,
+                 stats.finish(attached.client, attached.image, times, usage, exit_status));
     VARVE_TRY(write_all(stats_file.get(), as_bytes(text)));
   }
   VARVE_TRY(clean_up(spec, host, io));

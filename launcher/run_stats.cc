@@ -35,7 +35,8 @@ json::value or_null(const std::optional<T>& value) {
 
 }  // namespace
 
-Result<RunStats::Counters> RunStats::read_counters(ControlClient& client, const std::string& layer) {
+Result<RunStats::Counters> RunStats::read_counters(ControlClient& client,
+                                                   const std::string& layer) {
   VARVE_ASSIGN(const json::object document, get(client, "/v1/stats?layer=" + layer));
   const json::value* layers = document.if_contains("layers");
   if (layers == nullptr || !layers->is_array() || layers->get_array().size() != 1 ||
@@ -81,7 +82,8 @@ Result<std::string> RunStats::finish(ControlClient& client, const ImageInfo& ima
     layers.push_back(std::move(entry));
   }
   const auto milliseconds = [&](uint64_t ns) {
-    return ns == 0 ? json::value(nullptr) : json::value(static_cast<double>(ns - times.start_ns) / 1e6);
+    return ns == 0 ? json::value(nullptr)
+                   : json::value(static_cast<double>(ns - times.start_ns) / 1e6);
   };
   json::object document;
   document["image"] = image.id;

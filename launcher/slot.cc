@@ -69,16 +69,19 @@ std::vector<std::string> list_slots(int pool) {
 }
 
 /// Everything recorded in a slot whose lock the caller holds, and the slot itself.
-Status clean_slot(int pool, int directory, const std::string& name, const qos::CgroupHost& cgroups) {
+Status clean_slot(int pool, int directory, const std::string& name,
+                  const qos::CgroupHost& cgroups) {
   VARVE_TRY(qos::SandboxCgroup::remove_stale(cgroups, cgroup_name_of(pool, *parse_u32(name))));
   char target[PATH_MAX];
   const ssize_t n = ::readlinkat(directory, kUpperLink, target, sizeof target - 1);
   if (n > 0) {
     const std::string path(target, static_cast<size_t>(n));
     VARVE_TRY(remove_tree_at(AT_FDCWD, path));
-    if (::unlinkat(directory, kUpperLink, 0) != 0) return fail_errno("removing the record of " + quoted(path));
+    if (::unlinkat(directory, kUpperLink, 0) != 0)
+      return fail_errno("removing the record of " + quoted(path));
   }
-  if (::unlinkat(pool, name.c_str(), AT_REMOVEDIR) != 0) return fail_errno("removing slot " + quoted(name));
+  if (::unlinkat(pool, name.c_str(), AT_REMOVEDIR) != 0)
+    return fail_errno("removing slot " + quoted(name));
   return {};
 }
 
@@ -87,8 +90,9 @@ Status refuse_overlayfs(int directory, const std::string& path) {
   if (::fstatfs(directory, &status) != 0) return fail_errno("inspecting " + quoted(path));
   if (static_cast<unsigned long>(status.f_type) == OVERLAYFS_SUPER_MAGIC) {
     return fail(ErrorCode::kUnsupported,
-                quoted(path) + " is on an overlayfs, which cannot hold the written files of another "
-                "one; choose a --state-dir on a volume or tmpfs, or use --rw-size");
+                quoted(path) +
+                    " is on an overlayfs, which cannot hold the written files of another "
+                    "one; choose a --state-dir on a volume or tmpfs, or use --rw-size");
   }
   return {};
 }
@@ -129,9 +133,13 @@ Status Slot::clean_up_dead(const std::string& run_dir, const qos::CgroupHost& cg
   return {};
 }
 
-Slot::~Slot() { (void)release(); }
+Slot::~Slot() {
+  (void)release();
+}
 
-std::string Slot::cgroup_name() const { return cgroup_name_of(pool_.get(), number_); }
+std::string Slot::cgroup_name() const {
+  return cgroup_name_of(pool_.get(), number_);
+}
 
 Status Slot::record_upper(const std::string& path) {
   if (::symlinkat(path.c_str(), directory_.get(), kUpperLink) != 0) {
@@ -190,7 +198,9 @@ Result<UpperDir> UpperDir::create(const std::string& state_dir, const std::strin
   return upper;
 }
 
-UpperDir::~UpperDir() { (void)remove(); }
+UpperDir::~UpperDir() {
+  (void)remove();
+}
 
 Status UpperDir::remove() {
   if (!directory_) return {};

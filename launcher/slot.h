@@ -67,7 +67,9 @@ class UpperDir {
 
  private:
   UpperDir(UniqueFd parent, UniqueFd directory, std::string name, std::string path)
-      : parent_(std::move(parent)), directory_(std::move(directory)), name_(std::move(name)),
+      : parent_(std::move(parent)),
+        directory_(std::move(directory)),
+        name_(std::move(name)),
         path_(std::move(path)) {}
 
   UniqueFd parent_;

@@ -39,7 +39,9 @@ tl::unexpected<Error> bad(const std::string& option, const std::string& why) {
   return fail(ErrorCode::kInvalidArgument, option + ": " + why);
 }
 
-bool has_nul(std::string_view text) { return text.find('\0') != std::string_view::npos; }
+bool has_nul(std::string_view text) {
+  return text.find('\0') != std::string_view::npos;
+}
 
 }  // namespace
 
@@ -80,7 +82,8 @@ std::optional<uint32_t> parse_u32(std::string_view text) {
 Status validate(const Spec& spec) {
   if (spec.image.empty()) return bad("IMAGE", "must not be empty");
   for (const std::string& layer : spec.extra_layers) {
-    if (!is_layer_id(layer)) return bad("--layer", quoted(layer) + " is not a layer id (64 hex digits)");
+    if (!is_layer_id(layer))
+      return bad("--layer", quoted(layer) + " is not a layer id (64 hex digits)");
   }
   // Below this the kernel kills the first process of the sandbox before it can say anything.
   if (spec.memory_bytes_max && *spec.memory_bytes_max < (uint64_t{1} << 20)) {

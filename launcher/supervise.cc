@@ -79,8 +79,8 @@ Status watch_to_the_end(Watch& watch) {
 sigset_t forwarded_signals() {
   sigset_t set;
   ::sigemptyset(&set);
-  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH,
-                           SIGCONT}) {
+  for (const int signal :
+       {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGCONT}) {
     ::sigaddset(&set, signal);
   }
   return set;
@@ -98,9 +98,10 @@ Result<Outcome> supervise(const Plan& plan, StartedSandbox& sandbox) {
   }
   const int status = sandbox.child.wait();
   if (!watch.report) {
-    return fail(ErrorCode::kCancelled,
-                "the sandbox's first process was killed from outside" +
-                    (WIFSIGNALED(status) ? " (signal " + std::to_string(WTERMSIG(status)) + ")" : ""));
+    return fail(
+        ErrorCode::kCancelled,
+        "the sandbox's first process was killed from outside" +
+            (WIFSIGNALED(status) ? " (signal " + std::to_string(WTERMSIG(status)) + ")" : ""));
   }
   if (watch.report->kind == ReportKind::kSetupFailed) {
     return tl::unexpected<Error>(setup_error(plan, *watch.report));

@@ -50,7 +50,9 @@ short TerminalRelay::master_events() const {
   return static_cast<short>(POLLIN | (pending_.empty() ? 0 : POLLOUT));
 }
 
-int TerminalRelay::input_fd() const { return pending_.empty() ? input_ : -1; }
+int TerminalRelay::input_fd() const {
+  return pending_.empty() ? input_ : -1;
+}
 
 void TerminalRelay::on_input() {
   char buffer[kCopyBytes];

@@ -20,7 +20,9 @@ constexpr int64_t kStartTimeoutMs = 20'000;
 constexpr int64_t kAnswerTimeoutMs = 120'000;
 constexpr char kLingerSeconds[] = "60";
 
-bool is_program(const std::string& path) { return ::access(path.c_str(), X_OK) == 0; }
+bool is_program(const std::string& path) {
+  return ::access(path.c_str(), X_OK) == 0;
+}
 
 Result<std::string> find_varvefs() {
   char self[PATH_MAX];
@@ -29,8 +31,8 @@ Result<std::string> find_varvefs() {
     const std::string path(self, static_cast<size_t>(n));
     const std::string directory = path.substr(0, path.rfind('/'));
     // The last one is the layout of a build tree.
-    for (const char* relative : {"/varvefs", "/../libexec/varve/varvefs", "/../sbin/varvefs",
-                                 "/../fs/varvefs"}) {
+    for (const char* relative :
+         {"/varvefs", "/../libexec/varve/varvefs", "/../sbin/varvefs", "/../fs/varvefs"}) {
       if (is_program(directory + relative)) return directory + relative;
     }
   }
@@ -61,7 +63,8 @@ std::string last_line(const std::string& path) {
   if (::chdir("/") != 0) ::_exit(126);
   const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null < 0 || ::dup2(null, 0) < 0 || ::dup2(log, 1) < 0 || ::dup2(log, 2) < 0) ::_exit(126);
-  const char* argv[] = {"varvefs", "--run-dir", run_dir.c_str(), "--linger", kLingerSeconds, nullptr};
+  const char* argv[] = {"varvefs",  "--run-dir",    run_dir.c_str(),
+                        "--linger", kLingerSeconds, nullptr};
   ::execv(program.c_str(), const_cast<char**>(argv));
   ::_exit(127);
 }
@@ -69,7 +72,8 @@ std::string last_line(const std::string& path) {
 Result<ControlClient> start(const std::string& run_dir, const std::string& socket_path) {
   VARVE_ASSIGN(const std::string program, find_varvefs());
   const std::string log_path = run_dir + "/varvefs.log";
-  VARVE_ASSIGN(const UniqueFd log, open_file(log_path, O_WRONLY | O_CREAT | O_APPEND | O_TRUNC, 0600));
+  VARVE_ASSIGN(const UniqueFd log,
+               open_file(log_path, O_WRONLY | O_CREAT | O_APPEND | O_TRUNC, 0600));
   const pid_t pid = ::fork();
   if (pid < 0) return fail_errno("starting varvefs");
   if (pid == 0) become_varvefs(program, run_dir, log.get());
@@ -81,8 +85,9 @@ Result<ControlClient> start(const std::string& run_dir, const std::string& socke
     const bool ended = ::waitpid(pid, &status, WNOHANG) == pid;
     // Ending with success means that it went into the background.
     if ((ended && status != 0) || MonotonicClock::now() > deadline) {
-      return fail(ErrorCode::kUnavailable,
-                  quoted(program) + (ended ? " ended" : " does not answer") + ": " + last_line(log_path));
+      return fail(
+          ErrorCode::kUnavailable,
+          quoted(program) + (ended ? " ended" : " does not answer") + ": " + last_line(log_path));
     }
     const timespec pause{0, 2'000'000};
     ::nanosleep(&pause, nullptr);

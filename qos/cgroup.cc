@@ -61,7 +61,9 @@ std::optional<uint64_t> keyed_number(const std::string& text, const std::string&
   return std::nullopt;
 }
 
-bool exists(int directory, const char* file) { return ::faccessat(directory, file, F_OK, 0) == 0; }
+bool exists(int directory, const char* file) {
+  return ::faccessat(directory, file, F_OK, 0) == 0;
+}
 
 /// Enables the controllers for the groups below `directory`. Only the kernel knows what is allowed:
 /// in a container its own processes may sit in the way (EBUSY).
@@ -187,7 +189,8 @@ Result<CgroupHost> CgroupHost::probe(const std::string& mount_path) {
     host.hierarchies_.push_back(std::move(hierarchy));
   }
   if (host.hierarchies_.empty()) {
-    return fail(ErrorCode::kUnsupported, "no cgroup filesystem is mounted at " + quoted(mount_path));
+    return fail(ErrorCode::kUnsupported,
+                "no cgroup filesystem is mounted at " + quoted(mount_path));
   }
   return host;
 }
@@ -216,7 +219,8 @@ Status SandboxCgroup::set_limits(const Group& group, const CgroupLimits& limits)
   const int directory = group.directory.get();
   if (hierarchy.has_memory && limits.memory_bytes_max) {
     const std::string bytes = std::to_string(*limits.memory_bytes_max);
-    VARVE_TRY(write_value(directory, hierarchy.is_v2 ? "memory.max" : "memory.limit_in_bytes", bytes));
+    VARVE_TRY(
+        write_value(directory, hierarchy.is_v2 ? "memory.max" : "memory.limit_in_bytes", bytes));
     // Without swap accounting the file is absent, and so is the swap that it would limit.
     const char* swap = hierarchy.is_v2 ? "memory.swap.max" : "memory.memsw.limit_in_bytes";
     if (exists(directory, swap)) {
@@ -292,7 +296,9 @@ Status SandboxCgroup::remove_stale(const CgroupHost& host, const std::string& na
   return {};
 }
 
-SandboxCgroup::~SandboxCgroup() { (void)remove(); }
+SandboxCgroup::~SandboxCgroup() {
+  (void)remove();
+}
 
 int SandboxCgroup::clone_into_fd() const {
   for (const Group& group : groups_) {
@@ -319,8 +325,8 @@ Result<CgroupUsage> SandboxCgroup::usage() const {
       }
     }
     if (!group.hierarchy->has_memory) continue;
-    usage.memory_peak_bytes = parse_number(read_text(
-        directory, group.hierarchy->is_v2 ? "memory.peak" : "memory.max_usage_in_bytes"));
+    usage.memory_peak_bytes = parse_number(
+        read_text(directory, group.hierarchy->is_v2 ? "memory.peak" : "memory.max_usage_in_bytes"));
     usage.oom_kill_count = keyed_number(
         read_text(directory, group.hierarchy->is_v2 ? "memory.events" : "memory.oom_control"),
         "oom_kill");

@@ -26,13 +26,13 @@ struct CgroupUsage {
 
 /// One cgroup hierarchy of the host and what it is used for.
 struct CgroupHierarchy {
-  UniqueFd root;           ///< Its top directory.
+  UniqueFd root;  ///< Its top directory.
   bool is_v2 = false;
   bool has_memory = false;
   bool has_cpu = false;
   bool has_pids = false;
   bool has_freezer = false;  ///< v1 only; v2 freezes everywhere.
-  std::string name;        ///< For messages: "memory", "unified".
+  std::string name;          ///< For messages: "memory", "unified".
 };
 
 /// The hierarchies of this host, probed once: pure v2, pure v1, or both side by side (hybrid).

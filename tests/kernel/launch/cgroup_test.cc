@@ -26,7 +26,9 @@ class CgroupTest : public testing::Test {
   void TearDown() override {
     for (const char* hierarchy : {"", "/memory", "/cpu", "/pids", "/freezer", "/unified"}) {
       struct stat status;
-      EXPECT_NE(::stat((std::string("/sys/fs/cgroup") + hierarchy + "/varve/" + name()).c_str(), &status), 0)
+      EXPECT_NE(
+          ::stat((std::string("/sys/fs/cgroup") + hierarchy + "/varve/" + name()).c_str(), &status),
+          0)
           << hierarchy;
     }
   }
@@ -103,7 +105,8 @@ TEST_F(CgroupTest, AGroupThatADeadOwnerLeftIsReplaced) {
 TEST_F(CgroupTest, AForkBombDiesOnThisHost) {
   const auto host = CgroupHost::probe();
   ASSERT_TRUE(host);
-  // Joining the v2 group is clone3's business; here the v1 groups hold the processes, if there are any.
+  // Joining the v2 group is clone3's business; here the v1 groups hold the processes, if there are
+  // any.
   if (!is_hybrid()) GTEST_SKIP() << "this host has no v1 hierarchies";
   const TempDir part = part_of_host({"memory", "cpu", "pids"});
   const auto v1 = CgroupHost::probe(part.path());

@@ -41,7 +41,8 @@ TEST_F(LaunchEndTest, ConcurrentStormsLeaveNothing) {
 }
 
 TEST_F(LaunchEndTest, AKilledRunTakesItsSandboxAlongAndTheNextCleansUp) {
-  Running running = start({"base", "--", "sh", "-c", "mkdir -p /a/b; setsid sleep 1000 & echo ready; sleep 1000"});
+  Running running = start(
+      {"base", "--", "sh", "-c", "mkdir -p /a/b; setsid sleep 1000 & echo ready; sleep 1000"});
   ASSERT_TRUE(running.wait_for("ready"));
   ASSERT_EQ(::kill(running.pid, SIGKILL), 0);
   EXPECT_EQ(running.wait(), 1000 + SIGKILL);

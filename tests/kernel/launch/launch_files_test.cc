@@ -33,13 +33,16 @@ TEST_F(LaunchFilesTest, LargeIdsCanBeReadWrittenAndDeleted) {
     ASSERT_EQ(::chmod((name + "/f").c_str(), 0600), 0);
   }
   make_image("ids", root);
-  ASSERT_TRUE(write_file_atomic(directory() + "/images/base+ids.ids", as_bytes("[70000, 4294967294]")));
+  ASSERT_TRUE(
+      write_file_atomic(directory() + "/images/base+ids.ids", as_bytes("[70000, 4294967294]")));
   for (const char* id : {"70000", "4294967294"}) {
     const std::string d = std::string("/d") + id;
-    const Result result = sh("set -e; stat -c %u:%g " + d + "/f; cat " + d + "/f; echo more >>" + d + "/f; chmod 640 " + d +
-                                 "/f; cat " + d + "/f; cp -p " + d + "/f " + d + "/g; chown " + id + ":" + id + " " + d +
-                                 "/g; stat -c %u:%g:%a " + d + "/g; rm " + d + "/f " + d + "/g; rmdir " + d + "; [ ! -e " + d + " ]",
-                             {}, "base+ids");
+    const Result result =
+        sh("set -e; stat -c %u:%g " + d + "/f; cat " + d + "/f; echo more >>" + d +
+               "/f; chmod 640 " + d + "/f; cat " + d + "/f; cp -p " + d + "/f " + d + "/g; chown " +
+               id + ":" + id + " " + d + "/g; stat -c %u:%g:%a " + d + "/g; rm " + d + "/f " + d +
+               "/g; rmdir " + d + "; [ ! -e " + d + " ]",
+           {}, "base+ids");
     EXPECT_EQ(result.status, 0) << id << ": " << result.err;
     const std::string owner = std::string(id) + ":" + id;
     EXPECT_EQ(result.out, owner + "\ncontent\ncontent\nmore\n" + owner + ":640\n");
@@ -75,8 +78,9 @@ TEST_F(LaunchFilesTest, WhiteoutsAndOpaqueDirectoriesHideWhatIsBelow) {
 }
 
 TEST_F(LaunchFilesTest, OwnersAreTheImagesOwnInsideAndOnDisk) {
-  const Result result = sh("stat -c %u:%g /home/me /etc/passwd /; touch /home/me/f; chown me /home/me/f; mkdir /new",
-                           {"--keep"});
+  const Result result =
+      sh("stat -c %u:%g /home/me /etc/passwd /; touch /home/me/f; chown me /home/me/f; mkdir /new",
+         {"--keep"});
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.out, "1000:1000\n0:0\n0:0\n");
   const std::string prefix = "varve: written files are in ";
@@ -91,21 +95,24 @@ TEST_F(LaunchFilesTest, OwnersAreTheImagesOwnInsideAndOnDisk) {
 }
 
 TEST_F(LaunchFilesTest, WrittenFilesAreGoneAfterwards) {
-  EXPECT_EQ(sh("echo x >/etc/new; rm /etc/passwd; mkdir -p /a/b/c; ls /etc").out, "group\nnew\nshadow\n");
+  EXPECT_EQ(sh("echo x >/etc/new; rm /etc/passwd; mkdir -p /a/b/c; ls /etc").out,
+            "group\nnew\nshadow\n");
   EXPECT_EQ(sh("ls /etc; [ ! -e /a ]").out, "group\npasswd\nshadow\n");
 }
 
 TEST_F(LaunchFilesTest, FilesInMemoryHaveTheirSize) {
-  const Result result = sh("dd if=/dev/zero of=/big bs=64k count=64 2>/dev/null || wc -c </big", {"--rw-size", "1M"});
+  const Result result =
+      sh("dd if=/dev/zero of=/big bs=64k count=64 2>/dev/null || wc -c </big", {"--rw-size", "1M"});
   EXPECT_EQ(result.status, 0);
   EXPECT_LE(std::stoul(result.out), 1u << 20);
   EXPECT_EQ(sh("echo small >/f; cat /f", {"--rw-size", "1M"}).out, "small\n");
 }
 
 TEST_F(LaunchFilesTest, FileCapabilitiesAndHardLinksAndXattrsSurviveCopyUp) {
-  const Result result = sh(
-      "set -e; cp /bin/busybox /tmp/a; ln /tmp/a /tmp/b; stat -c %h /tmp/a; mv /home/me/../me /home/you; ls /home; "
-      "mv /etc/passwd /etc/moved; cat /etc/moved | head -1");
+  const Result result =
+      sh("set -e; cp /bin/busybox /tmp/a; ln /tmp/a /tmp/b; stat -c %h /tmp/a; mv /home/me/../me "
+         "/home/you; ls /home; "
+         "mv /etc/passwd /etc/moved; cat /etc/moved | head -1");
   // A directory of a lower layer cannot be renamed without redirects; mv copies it instead.
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.out, "2\nyou\nroot:x:0:0:root:/root:/bin/sh\n");
@@ -126,7 +133,8 @@ TEST_F(LaunchFilesTest, MountPointsThatAreLinksAreRefused) {
   make_image("hostile", tree("hostile"));
   const Result result = run({"hostile", "--", "/busybox"});
   EXPECT_EQ(result.status, 125);
-  EXPECT_NE(result.err.find("mounting inside the image, at 'proc'"), std::string::npos) << result.err;
+  EXPECT_NE(result.err.find("mounting inside the image, at 'proc'"), std::string::npos)
+      << result.err;
 }
 
 TEST_F(LaunchFilesTest, AHostileUserDatabaseStaysInsideTheImage) {
@@ -134,15 +142,20 @@ TEST_F(LaunchFilesTest, AHostileUserDatabaseStaysInsideTheImage) {
   ASSERT_TRUE(make_directories(tree("links") + "/etc"));
   ASSERT_EQ(::symlink("../../../../../../etc/passwd", (tree("links") + "/etc/passwd").c_str()), 0);
   make_image("links", tree("links"));
-  EXPECT_EQ(run({"--user", "daemon", "links", "--", "/x"}).status, 125) << "daemon is a user of the host only";
+  EXPECT_EQ(run({"--user", "daemon", "links", "--", "/x"}).status, 125)
+      << "daemon is a user of the host only";
 }
 
 TEST_F(LaunchFilesTest, AnUpperOnAnOverlayIsAClearError) {
   // In a mount namespace of its own: the overlay goes with the process.
-  std::vector<std::string> words{"unshare", "--mount", "sh", "-c",
-                                 "mkdir -p $0/o/l $0/o/u $0/o/w $0/o/m && mount -t overlay -o lowerdir=$0/o/l,upperdir=$0/o/u,"
-                                 "workdir=$0/o/w none $0/o/m && exec \"$@\"",
-                                 directory()};
+  std::vector<std::string> words{
+      "unshare",
+      "--mount",
+      "sh",
+      "-c",
+      "mkdir -p $0/o/l $0/o/u $0/o/w $0/o/m && mount -t overlay -o lowerdir=$0/o/l,upperdir=$0/o/u,"
+      "workdir=$0/o/w none $0/o/m && exec \"$@\"",
+      directory()};
   for (std::string word : command({"base", "true"})) {
     if (word == state_dir()) word = directory() + "/o/m/state";
     words.push_back(word);

@@ -27,7 +27,9 @@ struct Suite {
 };
 std::unique_ptr<Suite> suite;
 
-int decode(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status); }
+int decode(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+}
 
 std::string read_all(int fd) {
   std::string text;
@@ -72,12 +74,17 @@ std::string joined(const std::vector<std::string>& words) {
 
 }  // namespace
 
-std::string varve_program() { return VARVE_PROGRAM; }
+std::string varve_program() {
+  return VARVE_PROGRAM;
+}
 
-std::string LaunchTest::directory() { return suite->directory.path(); }
+std::string LaunchTest::directory() {
+  return suite->directory.path();
+}
 
 void LaunchTest::make_image(const std::string& name, const std::string& tree) {
-  const Result result = execute({"mkfs.erofs", "--quiet", directory() + "/images/" + name + ".erofs", tree});
+  const Result result =
+      execute({"mkfs.erofs", "--quiet", directory() + "/images/" + name + ".erofs", tree});
   ASSERT_EQ(result.status, 0) << result.err;
 }
 
@@ -99,9 +106,11 @@ void LaunchTest::SetUpTestSuite() {
   ASSERT_EQ(execute({"cp", "/bin/busybox", PROBE_PROGRAM, root + "/bin/"}).status, 0);
   ASSERT_EQ(execute({"chroot", root, "/bin/busybox", "--install", "-s", "/bin"}).status, 0);
   ASSERT_EQ(::chmod((root + "/tmp").c_str(), 01777), 0);
-  ASSERT_TRUE(write_file_atomic(root + "/etc/passwd",
-                                as_bytes("root:x:0:0:root:/root:/bin/sh\nme:x:1000:1000::/home/me:/bin/sh\n")));
-  ASSERT_TRUE(write_file_atomic(root + "/etc/group", as_bytes("root:x:0:\nme:x:1000:\nextra:x:2000:me\n")));
+  ASSERT_TRUE(write_file_atomic(
+      root + "/etc/passwd",
+      as_bytes("root:x:0:0:root:/root:/bin/sh\nme:x:1000:1000::/home/me:/bin/sh\n")));
+  ASSERT_TRUE(
+      write_file_atomic(root + "/etc/group", as_bytes("root:x:0:\nme:x:1000:\nextra:x:2000:me\n")));
   ASSERT_TRUE(write_file_atomic(root + "/etc/shadow", as_bytes("secret\n"), 0600));
   ASSERT_EQ(::chown((root + "/home/me").c_str(), 1000, 1000), 0);
   make_image("base", root);
@@ -109,8 +118,8 @@ void LaunchTest::SetUpTestSuite() {
   int input[2];
   ASSERT_EQ(::pipe2(input, O_CLOEXEC), 0);
   suite->fake_input.reset(input[1]);
-  suite->fake = spawn({FAKE_VARVEFS_PROGRAM, "--run-dir", suite->directory.path() + "/run", "--images",
-                       suite->directory.path() + "/images"},
+  suite->fake = spawn({FAKE_VARVEFS_PROGRAM, "--run-dir", suite->directory.path() + "/run",
+                       "--images", suite->directory.path() + "/images"},
                       input[0], 1, 2);
   ::close(input[0]);
   ASSERT_GT(suite->fake, 0);
@@ -149,7 +158,9 @@ std::map<std::string, std::string> LaunchTest::snapshot() {
   return state;
 }
 
-void LaunchTest::SetUp() { before_ = snapshot(); }
+void LaunchTest::SetUp() {
+  before_ = snapshot();
+}
 
 void LaunchTest::TearDown() {
   auto after = snapshot();
@@ -158,18 +169,21 @@ void LaunchTest::TearDown() {
     std::string text;
     std::istringstream lines(mounts);
     for (std::string line; std::getline(lines, line);) {
-      if (line.find(directory()) != std::string::npos || line.find("overlay") != std::string::npos) {
+      if (line.find(directory()) != std::string::npos ||
+          line.find("overlay") != std::string::npos) {
         text += line + "\n";
       }
     }
     return text;
   };
   EXPECT_EQ(ours(before_["mounts"]), ours(after["mounts"]));
-  for (const char* what : {"state directory", "slots", "cgroups"}) EXPECT_EQ(before_[what], after[what]) << what;
+  for (const char* what : {"state directory", "slots", "cgroups"})
+    EXPECT_EQ(before_[what], after[what]) << what;
 }
 
 std::vector<std::string> LaunchTest::command(const std::vector<std::string>& args) {
-  std::vector<std::string> words{VARVE_PROGRAM, "run", "--run-dir", run_dir(), "--state-dir", state_dir()};
+  std::vector<std::string> words{VARVE_PROGRAM, "run",         "--run-dir",
+                                 run_dir(),     "--state-dir", state_dir()};
   words.insert(words.end(), args.begin(), args.end());
   return words;
 }
@@ -192,7 +206,9 @@ LaunchTest::Result LaunchTest::execute(const std::vector<std::string>& words) {
   return result;
 }
 
-LaunchTest::Result LaunchTest::run(const std::vector<std::string>& args) { return execute(command(args)); }
+LaunchTest::Result LaunchTest::run(const std::vector<std::string>& args) {
+  return execute(command(args));
+}
 
 LaunchTest::Result LaunchTest::sh(const std::string& script, std::vector<std::string> options,
                                   const std::string& image) {
@@ -222,7 +238,9 @@ bool LaunchTest::Running::wait_for(const std::string& text) {
   return true;
 }
 
-std::string LaunchTest::Running::rest() { return seen + read_all(out.get()); }
+std::string LaunchTest::Running::rest() {
+  return seen + read_all(out.get());
+}
 
 int LaunchTest::Running::wait() {
   int status = 0;

@@ -40,7 +40,8 @@ TEST_F(LaunchIsolationTest, TheIdMapIsARangeOfItsOwn) {
 }
 
 TEST_F(LaunchIsolationTest, OnlyItsOwnProcessesAndDescriptorsAreThere) {
-  EXPECT_EQ(sh("for p in /proc/[0-9]*; do echo $p; done").out, "/proc/1\n/proc/2\n") << "init and sh";
+  EXPECT_EQ(sh("for p in /proc/[0-9]*; do echo $p; done").out, "/proc/1\n/proc/2\n")
+      << "init and sh";
   EXPECT_EQ(sh("ls /proc/self/fd").out, "0\n1\n2\n3\n") << "3 is the directory that ls reads";
 }
 
@@ -48,9 +49,10 @@ TEST_F(LaunchIsolationTest, NoMountOfTheHostIsVisible) {
   const Result mounts = sh("cat /proc/self/mountinfo");
   std::istringstream lines(mounts.out);
   for (std::string line; std::getline(lines, line);) {
-    const bool known = line.find(" - overlay ") != std::string::npos || line.find(" - tmpfs ") != std::string::npos ||
-                       line.find(" - proc ") != std::string::npos || line.find(" - sysfs ") != std::string::npos ||
-                       line.find(" - devpts ") != std::string::npos;
+    const bool known =
+        line.find(" - overlay ") != std::string::npos ||
+        line.find(" - tmpfs ") != std::string::npos || line.find(" - proc ") != std::string::npos ||
+        line.find(" - sysfs ") != std::string::npos || line.find(" - devpts ") != std::string::npos;
     EXPECT_TRUE(known) << line;
     EXPECT_EQ(line.find(directory()), std::string::npos) << line;
   }
@@ -64,10 +66,11 @@ TEST_F(LaunchIsolationTest, ChrootDoesNotLeadOut) {
 }
 
 TEST_F(LaunchIsolationTest, PidOneIsClosedToTheSandboxsRoot) {
-  const Result result = sh(
-      "tr '\\0' ' ' </proc/1/cmdline; echo; cat /proc/1/comm;"
-      "for f in environ maps mem stack fd/0 exe root; do cat /proc/1/$f >/dev/null 2>&1 && echo open $f; done;"
-      "kill -KILL 1; kill -STOP 1; sleep 0.1; echo alive");
+  const Result result =
+      sh("tr '\\0' ' ' </proc/1/cmdline; echo; cat /proc/1/comm;"
+         "for f in environ maps mem stack fd/0 exe root; do cat /proc/1/$f >/dev/null 2>&1 && echo "
+         "open $f; done;"
+         "kill -KILL 1; kill -STOP 1; sleep 0.1; echo alive");
   EXPECT_EQ(result.out.substr(0, 10), "varve-init");
   EXPECT_EQ(result.out.find("run-dir"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("\nvarve-init\nalive\n"), std::string::npos) << result.out;
@@ -77,18 +80,20 @@ TEST_F(LaunchIsolationTest, MaskedEntriesAreEmpty) {
   std::string script;
   for (const guard::ProcMask& mask : guard::proc_masks()) {
     const std::string path = std::string("/proc/") + mask.path;
-    script += mask.is_directory ? "[ -z \"$(ls -A " + path + " 2>/dev/null)\" ] || echo " + path + "\n"
-                                : "[ ! -s " + path + " ] && [ -z \"$(head -c 1 " + path +
-                                      " 2>/dev/null)\" ] || echo " + path + "\n";
+    script += mask.is_directory
+                  ? "[ -z \"$(ls -A " + path + " 2>/dev/null)\" ] || echo " + path + "\n"
+                  : "[ ! -s " + path + " ] && [ -z \"$(head -c 1 " + path +
+                        " 2>/dev/null)\" ] || echo " + path + "\n";
   }
   EXPECT_EQ(sh(script).out, "");
 }
 
 TEST_F(LaunchIsolationTest, WhatIsNotMaskedBecauseOfTheUserNamespaceIsUnreadable) {
-  for (const char* name : {"kcore", "kmsg", "kpagecgroup", "kpagecount", "kpageflags", "pagetypeinfo", "slabinfo",
-                           "sysrq-trigger", "timer_list", "vmallocinfo", "vmcore", "latency_stats", "sched_debug",
-                           "dynamic_debug/control"}) {
-    const Result result = sh(std::string("head -c 1 /proc/") + name + "; echo x 2>/dev/null >/proc/" + name);
+  for (const char* name : {"kcore", "kmsg", "kpagecgroup", "kpagecount", "kpageflags",
+                           "pagetypeinfo", "slabinfo", "sysrq-trigger", "timer_list", "vmallocinfo",
+                           "vmcore", "latency_stats", "sched_debug", "dynamic_debug/control"}) {
+    const Result result =
+        sh(std::string("head -c 1 /proc/") + name + "; echo x 2>/dev/null >/proc/" + name);
     EXPECT_EQ(result.out, "") << name;
     EXPECT_NE(result.status, 0) << name << " can be written";
   }
@@ -96,22 +101,26 @@ TEST_F(LaunchIsolationTest, WhatIsNotMaskedBecauseOfTheUserNamespaceIsUnreadable
 
 TEST_F(LaunchIsolationTest, EverythingInProcAndSysCanBeReadWithoutHarm) {
   // grep -r over /proc has brought kernels down; here it ends, and the sandbox still works.
-  const Result result = sh(
-      "find /proc/sys /proc/[a-z]* /sys -maxdepth 6 -type f 2>/dev/null | grep -v -e /proc/kmsg -e /proc/self -e thread-self |"
-      " while read f; do timeout 2 head -c 65536 \"$f\" >/dev/null 2>&1; done; echo fine");
+  const Result result =
+      sh("find /proc/sys /proc/[a-z]* /sys -maxdepth 6 -type f 2>/dev/null | grep -v -e /proc/kmsg "
+         "-e /proc/self -e thread-self |"
+         " while read f; do timeout 2 head -c 65536 \"$f\" >/dev/null 2>&1; done; echo fine");
   EXPECT_EQ(result.out, "fine\n");
 }
 
 TEST_F(LaunchIsolationTest, SysIsAnAllowList) {
-  EXPECT_EQ(sh("ls /sys /sys/devices /sys/devices/system /sys/kernel /sys/kernel/mm | grep -v -e : -e '^$'").out,
+  EXPECT_EQ(sh("ls /sys /sys/devices /sys/devices/system /sys/kernel /sys/kernel/mm | grep -v -e : "
+               "-e '^$'")
+                .out,
             "devices\nkernel\nsystem\ncpu\nnode\nmm\ntransparent_hugepage\n");
   EXPECT_EQ(sh("nproc").out, std::to_string(::sysconf(_SC_NPROCESSORS_ONLN)) + "\n");
 }
 
 TEST_F(LaunchIsolationTest, NothingOfTheHostCanBeWritten) {
-  for (const char* path : {"/proc/sys/kernel/hostname", "/proc/sys/vm/drop_caches", "/proc/sysrq-trigger",
-                           "/proc/sys/net/ipv4/ip_forward", "/sys/kernel/mm/transparent_hugepage/enabled",
-                           "/sys/devices/system/cpu/cpu1/online", "/sys/x"}) {
+  for (const char* path :
+       {"/proc/sys/kernel/hostname", "/proc/sys/vm/drop_caches", "/proc/sysrq-trigger",
+        "/proc/sys/net/ipv4/ip_forward", "/sys/kernel/mm/transparent_hugepage/enabled",
+        "/sys/devices/system/cpu/cpu1/online", "/sys/x"}) {
     EXPECT_NE(sh(std::string("echo 1 >") + path).status, 0) << path;
   }
 }
@@ -119,23 +128,32 @@ TEST_F(LaunchIsolationTest, NothingOfTheHostCanBeWritten) {
 TEST_F(LaunchIsolationTest, DevIsMinimalAndWorks) {
   EXPECT_EQ(sh("ls /dev").out,
             "fd\nfull\nnull\nptmx\npts\nrandom\nshm\nstderr\nstdin\nstdout\ntty\nurandom\nzero\n");
-  const Result result = sh(
-      "set -e; echo x >/dev/null; [ $(head -c 9 /dev/zero | wc -c) = 9 ]; [ $(head -c 9 /dev/urandom | wc -c) = 9 ];"
-      "! echo x 2>/dev/null >/dev/full; echo shared >/dev/shm/f; cat /dev/shm/f; echo out >/dev/stdout");
+  const Result result =
+      sh("set -e; echo x >/dev/null; [ $(head -c 9 /dev/zero | wc -c) = 9 ]; [ $(head -c 9 "
+         "/dev/urandom | wc -c) = 9 ];"
+         "! echo x 2>/dev/null >/dev/full; echo shared >/dev/shm/f; cat /dev/shm/f; echo out "
+         ">/dev/stdout");
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.out, "shared\nout\n");
 }
 
 TEST_F(LaunchIsolationTest, DangerousCallsAreRefused) {
   const Result result = run({"base", "--", "sandbox_probe", "calls"});
-  const char* const kExpected[] = {
-      "mount: EPERM", "fsopen: EPERM", "unshare: EPERM", "clone newuser: ENOSYS", "clone3: ENOSYS",
-      "io_uring_setup: EPERM", "bpf: EPERM", "keyctl: EPERM", "ptrace: EPERM", "perf_event_open: EPERM",
-      "AF_ALG: ENOSYS", "AF_VSOCK: ENOSYS", "AF_PACKET: ENOSYS", "AF_INET: ok", "AF_UNIX: ok", "TIOCSTI: EPERM",
-      "PR_SCHED_CORE: EPERM", "mknod device: EPERM", "mknod fifo: ok", "settimeofday: EPERM", "setns: EPERM",
-      "SCHED_FIFO: EPERM", "nice -5: EACCES"};
+  const char* const kExpected[] = {"mount: EPERM",         "fsopen: EPERM",
+                                   "unshare: EPERM",       "clone newuser: ENOSYS",
+                                   "clone3: ENOSYS",       "io_uring_setup: EPERM",
+                                   "bpf: EPERM",           "keyctl: EPERM",
+                                   "ptrace: EPERM",        "perf_event_open: EPERM",
+                                   "AF_ALG: ENOSYS",       "AF_VSOCK: ENOSYS",
+                                   "AF_PACKET: ENOSYS",    "AF_INET: ok",
+                                   "AF_UNIX: ok",          "TIOCSTI: EPERM",
+                                   "PR_SCHED_CORE: EPERM", "mknod device: EPERM",
+                                   "mknod fifo: ok",       "settimeofday: EPERM",
+                                   "setns: EPERM",         "SCHED_FIFO: EPERM",
+                                   "nice -5: EACCES"};
   for (const char* line : kExpected) {
-    EXPECT_NE(result.out.find(std::string(line) + "\n"), std::string::npos) << line << " in\n" << result.out;
+    EXPECT_NE(result.out.find(std::string(line) + "\n"), std::string::npos) << line << " in\n"
+                                                                            << result.out;
   }
 }
 
@@ -145,21 +163,24 @@ TEST_F(LaunchIsolationTest, PrivilegesAreWhatThePlanSays) {
   EXPECT_NE(result.out.find("CapEff:\t00000000a00405fb"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("NoNewPrivs:\t1"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("Seccomp:\t2"), std::string::npos) << result.out;
-  const Result sudo = sh("grep -e CapEff -e NoNewPrivs -e Seccomp: /proc/self/status", {"--allow-sudo", "--user", "me"});
+  const Result sudo = sh("grep -e CapEff -e NoNewPrivs -e Seccomp: /proc/self/status",
+                         {"--allow-sudo", "--user", "me"});
   EXPECT_NE(sudo.out.find("NoNewPrivs:\t0"), std::string::npos) << sudo.out;
   EXPECT_NE(sudo.out.find("Seccomp:\t2"), std::string::npos) << sudo.out;
   EXPECT_NE(sudo.out.find("CapEff:\t0000000000000000"), std::string::npos) << sudo.out;
 }
 
 TEST_F(LaunchIsolationTest, SetUserIdWorksOnlyWhenAllowed) {
-  const std::string script = "cp /bin/sandbox_probe /tmp/p; chmod 4755 /tmp/p; exec su me -c '/tmp/p euid'";
+  const std::string script =
+      "cp /bin/sandbox_probe /tmp/p; chmod 4755 /tmp/p; exec su me -c '/tmp/p euid'";
   EXPECT_EQ(sh(script, {"--allow-sudo"}).out, "0\n");
   EXPECT_EQ(sh(script).out, "1000\n");
 }
 
 TEST_F(LaunchIsolationTest, LoopbackWorksAndNothingElseIsThere) {
-  const Result result = sh(
-      "sed -n 's/^ *\\([a-z0-9]*\\):.*/\\1/p' /proc/net/dev; echo hi | nc -l -p 80 127.0.0.1 & sleep 0.2; nc 127.0.0.1 80 </dev/null");
+  const Result result =
+      sh("sed -n 's/^ *\\([a-z0-9]*\\):.*/\\1/p' /proc/net/dev; echo hi | nc -l -p 80 127.0.0.1 & "
+         "sleep 0.2; nc 127.0.0.1 80 </dev/null");
   EXPECT_EQ(result.out, "lo\nhi\n") << result.err;
 }
 
@@ -167,7 +188,9 @@ TEST_F(LaunchIsolationTest, TheHostsResolverIsLentReadOnly) {
   std::ifstream file("/etc/resolv.conf");
   std::stringstream host;
   host << file.rdbuf();
-  const Result result = sh("cat /etc/resolv.conf; echo x 2>/dev/null >>/etc/resolv.conf && echo written", {"--net", "host"});
+  const Result result =
+      sh("cat /etc/resolv.conf; echo x 2>/dev/null >>/etc/resolv.conf && echo written",
+         {"--net", "host"});
   EXPECT_EQ(result.out, host.str());
 }
 
@@ -185,7 +208,8 @@ TEST_F(LaunchIsolationTest, MemoryIsLimited) {
 
 TEST_F(LaunchIsolationTest, CpuTimeIsLimited) {
   const std::string path = directory() + "/cpu.json";
-  const Result result = sh("timeout 1 sh -c 'while :; do :; done'; true", {"--cpus", "0.2", "--stats", path});
+  const Result result =
+      sh("timeout 1 sh -c 'while :; do :; done'; true", {"--cpus", "0.2", "--stats", path});
   ASSERT_EQ(result.status, 0) << result.err;
   std::ifstream file(path);
   std::stringstream buffer;

@@ -26,7 +26,8 @@ std::string text_of(const std::string& path) {
 }
 
 TEST_F(LaunchRunTest, TheStatusOfTheCommandIsTheStatusOfTheRun) {
-  for (const int status : {0, 1, 7, 125, 255}) EXPECT_EQ(sh("exit " + std::to_string(status)).status, status);
+  for (const int status : {0, 1, 7, 125, 255})
+    EXPECT_EQ(sh("exit " + std::to_string(status)).status, status);
   EXPECT_EQ(sh("kill -KILL $$").status, 128 + SIGKILL);
   EXPECT_EQ(sh("kill -TERM $$").status, 128 + SIGTERM);
   EXPECT_EQ(sh("kill -SEGV $$").status, 128 + SIGSEGV);
@@ -51,20 +52,23 @@ TEST_F(LaunchRunTest, AFailureOfVarveIsNeverTheCommands) {
   EXPECT_EQ(run({"base"}).status, 125) << "neither a command nor a default one";
   const Result workdir = run({"--workdir", "/etc/passwd/x", "base", "true"});
   EXPECT_EQ(workdir.status, 125);
-  EXPECT_EQ(workdir.err, "varve: entering the working directory '/etc/passwd/x': Not a directory\n");
+  EXPECT_EQ(workdir.err,
+            "varve: entering the working directory '/etc/passwd/x': Not a directory\n");
 }
 
 TEST_F(LaunchRunTest, TheImagesConfigurationCounts) {
   ASSERT_TRUE(write_file_atomic(
       directory() + "/images/base+base.config",
-      as_bytes(R"({"env":["A=image","B=image"],"cwd":"/made/by/varve","user":"me","cmd":["/bin/sh","-c","echo $A $B $HOME; pwd; id -u"]})")));
+      as_bytes(
+          R"({"env":["A=image","B=image"],"cwd":"/made/by/varve","user":"me","cmd":["/bin/sh","-c","echo $A $B $HOME; pwd; id -u"]})")));
   const Result result = run({"--env", "B=option", "base+base"});
   EXPECT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(result.out, "image option /home/me\n/made/by/varve\n1000\n");
 }
 
 TEST_F(LaunchRunTest, UsersAreThoseOfTheImage) {
-  EXPECT_EQ(sh("id -u; id -g; id -G; echo $HOME", {"--user", "me"}).out, "1000\n1000\n1000 2000\n/home/me\n");
+  EXPECT_EQ(sh("id -u; id -g; id -G; echo $HOME", {"--user", "me"}).out,
+            "1000\n1000\n1000 2000\n/home/me\n");
   EXPECT_EQ(sh("id -u; id -g", {"--user", "me:extra"}).out, "1000\n2000\n");
   EXPECT_EQ(sh("id -u; id -g", {"--user", "4294967294:70000"}).out, "4294967294\n70000\n");
   const Result other = sh("cat /etc/shadow || touch /etc/x", {"--user", "me"});
@@ -92,7 +96,8 @@ TEST_F(LaunchRunTest, StandardInputIsPassedOn) {
 
 TEST_F(LaunchRunTest, ClosedStandardStreamsStayHarmless) {
   std::vector<std::string> words{"/bin/sh", "-c", "exec \"$@\" <&- 2>&-", "sh"};
-  for (const std::string& word : command({"base", "--", "sh", "-c", "cat; echo fine"})) words.push_back(word);
+  for (const std::string& word : command({"base", "--", "sh", "-c", "cat; echo fine"}))
+    words.push_back(word);
   const Result result = execute(words);
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(result.out, "fine\n");
@@ -119,9 +124,10 @@ TEST_F(LaunchRunTest, ASignalWithoutAHandlerEndsTheCommand) {
 }
 
 TEST_F(LaunchRunTest, OrphansAreReaped) {
-  const Result result = sh(
-      "sandbox_probe orphans; i=0; "
-      "while grep -q '^State:.Z' /proc/[0-9]*/status 2>/dev/null; do i=$((i+1)); [ $i -lt 200 ] || exit 1; sleep 0.05; done");
+  const Result result =
+      sh("sandbox_probe orphans; i=0; "
+         "while grep -q '^State:.Z' /proc/[0-9]*/status 2>/dev/null; do i=$((i+1)); [ $i -lt 200 ] "
+         "|| exit 1; sleep 0.05; done");
   EXPECT_EQ(result.status, 0) << "zombies stay";
 }
 
@@ -134,12 +140,14 @@ TEST_F(LaunchRunTest, WhatTheCommandLeavesRunningEndsWithIt) {
 
 TEST_F(LaunchRunTest, StatisticsAreWritten) {
   const std::string path = directory() + "/stats.json";
-  const Result result = sh("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3", {"--stats", path});
+  const Result result =
+      sh("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3", {"--stats", path});
   EXPECT_EQ(result.status, 3) << result.err;
   const std::string text = text_of(path);
-  for (const char* member : {"\"image_bytes\":", "\"touched_bytes\":4096", "\"fetched_bytes\":2048", "\"ready_ms\":",
-                             "\"exit_ms\":", "\"exit_status\":3", "\"memory_peak_bytes\":", "\"cpu_usec\":",
-                             "\"path\":\"/bin/busybox\""}) {
+  for (const char* member :
+       {"\"image_bytes\":", "\"touched_bytes\":4096", "\"fetched_bytes\":2048",
+        "\"ready_ms\":", "\"exit_ms\":", "\"exit_status\":3",
+        "\"memory_peak_bytes\":", "\"cpu_usec\":", "\"path\":\"/bin/busybox\""}) {
     EXPECT_NE(text.find(member), std::string::npos) << member << " in " << text;
   }
 }
@@ -211,8 +219,9 @@ TEST_F(LaunchRunTest, ATerminalWorksLikeOne) {
 }
 
 TEST_F(LaunchRunTest, AResizeReachesTheSandbox) {
-  Terminal terminal(command({"-it", "base", "--", "sh", "-c",
-                             "echo go; while [ \"$(stty size)\" != '44 111' ]; do sleep 0.05; done; echo resized"}));
+  Terminal terminal(command(
+      {"-it", "base", "--", "sh", "-c",
+       "echo go; while [ \"$(stty size)\" != '44 111' ]; do sleep 0.05; done; echo resized"}));
   ASSERT_TRUE(terminal.wait_for("go\r\n")) << terminal.seen;
   winsize size{};
   size.ws_row = 44;
@@ -223,7 +232,9 @@ TEST_F(LaunchRunTest, AResizeReachesTheSandbox) {
 }
 
 TEST_F(LaunchRunTest, ControlCOnATerminalInterruptsTheCommand) {
-  Terminal terminal(command({"-it", "base", "--", "sh", "-c", "trap 'echo interrupted; exit 9' INT; echo go; while :; do sleep 0.05; done"}));
+  Terminal terminal(
+      command({"-it", "base", "--", "sh", "-c",
+               "trap 'echo interrupted; exit 9' INT; echo go; while :; do sleep 0.05; done"}));
   ASSERT_TRUE(terminal.wait_for("go\r\n")) << terminal.seen;
   ASSERT_EQ(::write(terminal.master, "\x03", 1), 1);
   EXPECT_TRUE(terminal.wait_for("interrupted")) << terminal.seen;

@@ -108,7 +108,9 @@ static void bomb(void) {
 /// A tree far deeper than any path can name.
 static void deep(void) {
   for (int i = 0; i < 500; ++i) {
-    if (mkdir("dddddddddddddddddddddddddddddddd", 0700) != 0 || chdir("dddddddddddddddddddddddddddddddd") != 0) _exit(3);
+    if (mkdir("dddddddddddddddddddddddddddddddd", 0700) != 0 ||
+        chdir("dddddddddddddddddddddddddddddddd") != 0)
+      _exit(3);
   }
   symlink("/", "link");
   mkfifo("fifo", 0600);

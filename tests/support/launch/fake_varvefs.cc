@@ -39,7 +39,9 @@ struct Answer {
   std::vector<UniqueFd> fds;
 };
 
-std::string layer_id(const std::string& name) { return sha256(as_bytes(name)).hex(); }
+std::string layer_id(const std::string& name) {
+  return sha256(as_bytes(name)).hex();
+}
 
 std::string text_of(const std::string& path, const std::string& otherwise) {
   auto bytes = read_file(path, 1 << 20);
@@ -47,9 +49,10 @@ std::string text_of(const std::string& path, const std::string& otherwise) {
 }
 
 Answer failure(int status, const std::string& code, const std::string& message) {
-  return {status,
-          json::serialize(json::object{{"error", json::object{{"code", code}, {"message", message}}}}),
-          {}};
+  return {
+      status,
+      json::serialize(json::object{{"error", json::object{{"code", code}, {"message", message}}}}),
+      {}};
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -113,9 +116,12 @@ class FakeVarvefs {
       if (::stat(file.c_str(), &status) != 0) {
         return failure(404, "not found", "image '" + image + "' does not exist");
       }
-      layers.push_back(json::object{{"id", layer_id(name)}, {"path", file}, {"tree", ""},
+      layers.push_back(json::object{{"id", layer_id(name)},
+                                    {"path", file},
+                                    {"tree", ""},
                                     {"image_bytes", status.st_size},
-                                    {"stored_bytes", status.st_size / 2}, {"metadata_bytes", 0}});
+                                    {"stored_bytes", status.st_size / 2},
+                                    {"metadata_bytes", 0}});
       if (mounts == nullptr || !mounts->get_bool()) continue;
       auto mount = mount_of(name);
       if (!mount) return failure(500, "internal error", mount.error().to_string());
@@ -160,14 +166,16 @@ bool take_request(std::string& buffer, std::vector<std::string>& words, std::str
 }
 
 int serve(const std::string& run_dir, FakeVarvefs& fake) {
-  const std::string path = run_dir + "/control.sock";
-  ::unlink(path.c_str());
+  // The socket gets its name when it listens: to a client that comes between, nobody answers, and
+  // it starts the real varvefs.
+  const std::string path = run_dir + "/fake.sock";
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
   const UniqueFd listener(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(listener.get(), 128) != 0) {
+      ::listen(listener.get(), 128) != 0 ||
+      ::rename(path.c_str(), (run_dir + "/control.sock").c_str()) != 0) {
     std::perror("fake_varvefs");
     return 1;
   }
@@ -212,7 +220,8 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: fake_varvefs --run-dir DIR --images DIR\n");
     return 2;
   }
-  if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
+  if (::unshare(CLONE_NEWNS) != 0 ||
+      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
     std::perror("fake_varvefs: private mounts");
     return 1;
   }

@@ -34,15 +34,32 @@ uint32_t evaluate(const seccomp_data& data) {
         if (i.k > sizeof data - 4) return 0;
         std::memcpy(&accumulator, reinterpret_cast<const char*>(&data) + i.k, 4);
         break;
-      case BPF_ALU | BPF_AND | BPF_K: accumulator &= i.k; break;
-      case BPF_ALU | BPF_RSH | BPF_K: accumulator >>= i.k; break;
-      case BPF_JMP | BPF_JA: pc += i.k; break;
-      case BPF_JMP | BPF_JEQ | BPF_K: pc += accumulator == i.k ? i.jt : i.jf; break;
-      case BPF_JMP | BPF_JGT | BPF_K: pc += accumulator > i.k ? i.jt : i.jf; break;
-      case BPF_JMP | BPF_JGE | BPF_K: pc += accumulator >= i.k ? i.jt : i.jf; break;
-      case BPF_JMP | BPF_JSET | BPF_K: pc += (accumulator & i.k) != 0 ? i.jt : i.jf; break;
-      case BPF_RET | BPF_K: return i.k;
-      default: ADD_FAILURE() << "unknown instruction " << i.code; return 0;
+      case BPF_ALU | BPF_AND | BPF_K:
+        accumulator &= i.k;
+        break;
+      case BPF_ALU | BPF_RSH | BPF_K:
+        accumulator >>= i.k;
+        break;
+      case BPF_JMP | BPF_JA:
+        pc += i.k;
+        break;
+      case BPF_JMP | BPF_JEQ | BPF_K:
+        pc += accumulator == i.k ? i.jt : i.jf;
+        break;
+      case BPF_JMP | BPF_JGT | BPF_K:
+        pc += accumulator > i.k ? i.jt : i.jf;
+        break;
+      case BPF_JMP | BPF_JGE | BPF_K:
+        pc += accumulator >= i.k ? i.jt : i.jf;
+        break;
+      case BPF_JMP | BPF_JSET | BPF_K:
+        pc += (accumulator & i.k) != 0 ? i.jt : i.jf;
+        break;
+      case BPF_RET | BPF_K:
+        return i.k;
+      default:
+        ADD_FAILURE() << "unknown instruction " << i.code;
+        return 0;
     }
   }
   ADD_FAILURE() << "the program runs past its end";
@@ -62,11 +79,15 @@ uint32_t call(long number, uint64_t a0 = 0, uint64_t a1 = 0, uint64_t a2 = 0) {
 TEST(SeccompPolicyTest, EveryListedCallGetsItsAnswer) {
   for (const char* name : allowed_calls()) {
     const int number = seccomp_syscall_resolve_name(name);
-    if (number >= 0) { EXPECT_EQ(call(number), kAllow) << name; }
+    if (number >= 0) {
+      EXPECT_EQ(call(number), kAllow) << name;
+    }
   }
   for (const char* name : refused_calls()) {
     const int number = seccomp_syscall_resolve_name(name);
-    if (number >= 0) { EXPECT_EQ(call(number), kEperm) << name; }
+    if (number >= 0) {
+      EXPECT_EQ(call(number), kEperm) << name;
+    }
   }
 }
 
@@ -84,7 +105,9 @@ TEST(SeccompPolicyTest, EveryOtherNumberIsUnknownToTheSandbox) {
     listed.insert(seccomp_syscall_resolve_name(rule.call));
   }
   for (int number = 0; number < 1024; ++number) {
-    if (listed.count(number) == 0) { EXPECT_EQ(call(number), kEnosys) << number; }
+    if (listed.count(number) == 0) {
+      EXPECT_EQ(call(number), kEnosys) << number;
+    }
   }
   EXPECT_EQ(call(SYS_clone3), kEnosys);
 }
@@ -114,16 +137,16 @@ TEST(SeccompPolicyTest, EveryIoctlIsAnsweredAsThePolicySays) {
 }
 
 TEST(SeccompPolicyTest, DangerousIoctlsAreRefusedAndUsefulOnesWork) {
-  for (const uint64_t request : {0xc0c0586dUL, 0x40285881UL, 0x8004587dUL, 0xc0045877UL, 0xc0045878UL,
-                                 0xc0185879UL, 0x40086602UL, 0x401c5820UL, 0xc028660fUL, 0x6611UL,
-                                 0x5412UL, 0x541cUL, 0x5423UL, 0x4c00UL, 0xab00UL, 0xae01UL,
-                                 0x5000940aUL, 0x1268UL, 0x8004e500UL}) {
+  for (const uint64_t request :
+       {0xc0c0586dUL, 0x40285881UL, 0x8004587dUL, 0xc0045877UL, 0xc0045878UL, 0xc0185879UL,
+        0x40086602UL, 0x401c5820UL, 0xc028660fUL, 0x6611UL, 0x5412UL, 0x541cUL, 0x5423UL, 0x4c00UL,
+        0xab00UL, 0xae01UL, 0x5000940aUL, 0x1268UL, 0x8004e500UL}) {
     EXPECT_EQ(call(SYS_ioctl, 0, request), kEperm) << std::hex << request;
   }
-  for (const uint64_t request : {0x5401UL /* TCGETS */, 0x5413UL /* TIOCGWINSZ */,
-                                 0x541bUL /* FIONREAD */, 0x5421UL /* FIONBIO */, 0x8912UL,
-                                 0xc020660bUL /* FIEMAP */, 0x80086601UL /* GETFLAGS */,
-                                 0x40049409UL /* FICLONE */}) {
+  for (const uint64_t request :
+       {0x5401UL /* TCGETS */, 0x5413UL /* TIOCGWINSZ */, 0x541bUL /* FIONREAD */,
+        0x5421UL /* FIONBIO */, 0x8912UL, 0xc020660bUL /* FIEMAP */, 0x80086601UL /* GETFLAGS */,
+        0x40049409UL /* FICLONE */}) {
     EXPECT_EQ(call(SYS_ioctl, 0, request), kAllow) << std::hex << request;
   }
   EXPECT_EQ(call(SYS_ioctl, 0, 0x1234567), kEnotty);

@@ -14,7 +14,8 @@ namespace varve::launcher {
 namespace {
 
 TEST(ResponseHeadTest, StatusAndLengthAreRead) {
-  const auto head = parse_response_head("HTTP/1.1 404 Not Found\r\nX: y\r\ncontent-LENGTH:  12 \r\n\r\nbody");
+  const auto head =
+      parse_response_head("HTTP/1.1 404 Not Found\r\nX: y\r\ncontent-LENGTH:  12 \r\n\r\nbody");
   ASSERT_TRUE(head && *head);
   EXPECT_EQ((*head)->status, 404);
   EXPECT_EQ((*head)->body_size, 12u);
@@ -35,7 +36,8 @@ TEST(ResponseHeadTest, MalformedHeadsAreRefused) {
         "HTTP/1.1 200 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "HTTP/1.1 200 OK\r\nno colon\r\n\r\n"}) {
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nno colon\r\n\r\n"}) {
     const auto head = parse_response_head(text);
     ASSERT_FALSE(head) << text;
     EXPECT_EQ(head.error().code(), ErrorCode::kCorruption);

@@ -53,10 +53,14 @@ TEST(IdMapTest, AMapNeverPassesTheKernelsPage) {
   size_t placed = 0;
   while (make_id_map(0, {ids.begin(), ids.begin() + static_cast<long>(placed) + 1})) ++placed;
   EXPECT_GT(placed, 150u);
-  EXPECT_LT(id_map_text(*make_id_map(0, {ids.begin(), ids.begin() + static_cast<long>(placed)})).size(), 4096u);
+  EXPECT_LT(
+      id_map_text(*make_id_map(0, {ids.begin(), ids.begin() + static_cast<long>(placed)})).size(),
+      4096u);
 }
 
-TEST(IdMapTest, NoIdIsRefused) { EXPECT_FALSE(make_id_map(0, {4294967295})); }
+TEST(IdMapTest, NoIdIsRefused) {
+  EXPECT_FALSE(make_id_map(0, {4294967295}));
+}
 
 TEST(IdMapTest, SlotsNeverShareAHostId) {
   std::set<std::pair<uint64_t, uint64_t>> ranges;

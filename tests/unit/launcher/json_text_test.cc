@@ -28,10 +28,16 @@ TEST(JsonTextTest, AnImageOfLayersOnlyHasNoId) {
 
 TEST(JsonTextTest, MalformedAnswersNameTheMember) {
   const std::pair<const char*, const char*> cases[] = {
-      {"", "JSON"}, {"[]", "JSON"}, {"{}", "layers"}, {R"({"layers":[1]})", "layers"},
-      {R"({"layers":[{}]})", "id"}, {R"({"layers":[{"id":1}]})", "id"},
-      {R"({"layers":[],"ids":[-1]})", "ids"}, {R"({"layers":[],"ids":[4294967296]})", "ids"},
-      {R"({"layers":[],"config":[]})", "config"}, {R"({"layers":[],"config":{"env":[1]}})", "env"}};
+      {"", "JSON"},
+      {"[]", "JSON"},
+      {"{}", "layers"},
+      {R"({"layers":[1]})", "layers"},
+      {R"({"layers":[{}]})", "id"},
+      {R"({"layers":[{"id":1}]})", "id"},
+      {R"({"layers":[],"ids":[-1]})", "ids"},
+      {R"({"layers":[],"ids":[4294967296]})", "ids"},
+      {R"({"layers":[],"config":[]})", "config"},
+      {R"({"layers":[],"config":{"env":[1]}})", "env"}};
   for (const auto& [text, member] : cases) {
     const auto info = parse_image_info(text);
     ASSERT_FALSE(info) << text;
@@ -43,7 +49,12 @@ TEST(JsonTextTest, MalformedAnswersNameTheMember) {
 TEST(JsonTextTest, RequestsNeverCarryMembersThatWereNotAskedFor) {
   EXPECT_EQ(to_json({.store = "s", .image = "i", .domain = "d"}),
             R"({"store":"s","image":"i","layers":[],"domain":"d"})");
-  EXPECT_EQ(to_json({.store = "s", .image = "i", .layers = {"l"}, .domain = "d", .mounts = true, .keep = true}),
+  EXPECT_EQ(to_json({.store = "s",
+                     .image = "i",
+                     .layers = {"l"},
+                     .domain = "d",
+                     .mounts = true,
+                     .keep = true}),
             R"({"store":"s","image":"i","layers":["l"],"domain":"d","mounts":true,"keep":true})");
 }
 

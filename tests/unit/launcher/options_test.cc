@@ -9,7 +9,8 @@ namespace {
 using Words = std::vector<std::string>;
 
 TEST(OptionsTest, OptionsStandBeforeAndAfterTheImage) {
-  const auto spec = parse_run({"--memory", "1G", "debian:12", "--cpus=0.5", "--pids", "7", "--", "ls", "-l"});
+  const auto spec =
+      parse_run({"--memory", "1G", "debian:12", "--cpus=0.5", "--pids", "7", "--", "ls", "-l"});
   ASSERT_TRUE(spec) << spec.error().to_string();
   EXPECT_EQ(spec->image, "debian:12");
   EXPECT_EQ(spec->memory_bytes_max, uint64_t{1} << 30);
@@ -35,11 +36,40 @@ TEST(OptionsTest, DashesMayComeBeforeTheImage) {
 
 TEST(OptionsTest, EveryOptionLandsInItsField) {
   ASSERT_EQ(::setenv("VARVE_TEST_INHERITED", "from outside", 1), 0);
-  const auto spec = parse_run({"--store", "file:///s", "--layer", "a", "--layer", "b", "--env", "K=V", "--env",
-                               "VARVE_TEST_INHERITED", "--env", "VARVE_TEST_UNSET", "--workdir", "/w",
-                               "--user", "me:us", "--entrypoint", "", "--net", "host", "--rw-size", "1M", "-it",
-                               "--allow-sudo", "--stats", "f", "--print-plan", "--domain", "d", "--run-dir",
-                               "/r", "--state-dir", "/s", "image"});
+  const auto spec = parse_run({"--store",
+                               "file:///s",
+                               "--layer",
+                               "a",
+                               "--layer",
+                               "b",
+                               "--env",
+                               "K=V",
+                               "--env",
+                               "VARVE_TEST_INHERITED",
+                               "--env",
+                               "VARVE_TEST_UNSET",
+                               "--workdir",
+                               "/w",
+                               "--user",
+                               "me:us",
+                               "--entrypoint",
+                               "",
+                               "--net",
+                               "host",
+                               "--rw-size",
+                               "1M",
+                               "-it",
+                               "--allow-sudo",
+                               "--stats",
+                               "f",
+                               "--print-plan",
+                               "--domain",
+                               "d",
+                               "--run-dir",
+                               "/r",
+                               "--state-dir",
+                               "/s",
+                               "image"});
   ASSERT_TRUE(spec) << spec.error().to_string();
   EXPECT_EQ(spec->store, "file:///s");
   EXPECT_EQ(spec->extra_layers, (Words{"a", "b"}));
@@ -59,9 +89,10 @@ TEST(OptionsTest, EveryOptionLandsInItsField) {
 
 TEST(OptionsTest, WrongCommandLinesAreRefused) {
   for (const Words& words :
-       {Words{}, Words{"--"}, Words{""}, Words{"--memory"}, Words{"--memory", "x", "image"}, Words{"--cpus", "x", "image"},
-        Words{"--pids", "-1", "image"}, Words{"--net", "bridge", "image"}, Words{"--nope", "image"},
-        Words{"--keep=yes", "image"}, Words{"image", "--nope"}, Words{"-x", "image"}}) {
+       {Words{}, Words{"--"}, Words{""}, Words{"--memory"}, Words{"--memory", "x", "image"},
+        Words{"--cpus", "x", "image"}, Words{"--pids", "-1", "image"},
+        Words{"--net", "bridge", "image"}, Words{"--nope", "image"}, Words{"--keep=yes", "image"},
+        Words{"image", "--nope"}, Words{"-x", "image"}}) {
     const auto spec = parse_run(words);
     ASSERT_FALSE(spec) << testing::PrintToString(words);
     EXPECT_EQ(spec.error().code(), ErrorCode::kInvalidArgument);
@@ -82,8 +113,10 @@ TEST(OptionsTest, MountTakesAnImageAndADirectory) {
 
 TEST(OptionsTest, HelpNamesEveryOption) {
   const std::string text = usage();
-  for (const OptionRow& row : run_options()) EXPECT_NE(text.find(row.name), std::string::npos) << row.name;
-  for (const OptionRow& row : mount_options()) EXPECT_NE(text.find(row.name), std::string::npos) << row.name;
+  for (const OptionRow& row : run_options())
+    EXPECT_NE(text.find(row.name), std::string::npos) << row.name;
+  for (const OptionRow& row : mount_options())
+    EXPECT_NE(text.find(row.name), std::string::npos) << row.name;
 }
 
 }  // namespace

@@ -38,14 +38,18 @@ std::vector<OpKind> kinds(const Plan& plan) {
   return result;
 }
 
-bool has(const Plan& plan, OpKind kind) { return std::ranges::count(kinds(plan), kind) > 0; }
+bool has(const Plan& plan, OpKind kind) {
+  return std::ranges::count(kinds(plan), kind) > 0;
+}
 
 size_t position(const Plan& plan, OpKind kind) {
   const auto all = kinds(plan);
   return static_cast<size_t>(std::ranges::find(all, kind) - all.begin());
 }
 
-const Operation& operation(const Plan& plan, OpKind kind) { return plan.operations[position(plan, kind)]; }
+const Operation& operation(const Plan& plan, OpKind kind) {
+  return plan.operations[position(plan, kind)];
+}
 
 /// Compares with tests/data/plans; VARVE_UPDATE_GOLDEN=1 writes instead, for a person to review.
 void expect_golden(const std::string& name, const Plan& plan) {
@@ -59,7 +63,9 @@ void expect_golden(const std::string& name, const Plan& plan) {
   EXPECT_EQ(text, as_text(*expected));
 }
 
-TEST(PlanTest, DefaultsMatchTheGoldenPlan) { expect_golden("defaults", plan_of(spec(), image())); }
+TEST(PlanTest, DefaultsMatchTheGoldenPlan) {
+  expect_golden("defaults", plan_of(spec(), image()));
+}
 
 TEST(PlanTest, EveryOptionMatchesTheGoldenPlan) {
   Spec s = spec();
@@ -80,7 +86,8 @@ TEST(PlanTest, TheJsonIsOneDocument) {
   boost::system::error_code error;
   const auto document = boost::json::parse(plan_to_json(plan_of(spec(), image())), error);
   ASSERT_FALSE(error);
-  EXPECT_EQ(document.at("operations").as_array().size(), plan_of(spec(), image()).operations.size());
+  EXPECT_EQ(document.at("operations").as_array().size(),
+            plan_of(spec(), image()).operations.size());
 }
 
 TEST(PlanTest, ASandboxNeverKeepsWhatProtectsTheHostOut) {
@@ -121,9 +128,13 @@ TEST(PlanTest, EveryLayerIsMapped) {
 TEST(PlanTest, WrittenFilesAreVolatileUnlessKept) {
   const std::pair<std::string, std::string> is_volatile{"volatile", ""};
   Spec s = spec();
-  EXPECT_EQ(std::ranges::count(operation(plan_of(s, image()), OpKind::kMountOverlay).options, is_volatile), 1);
+  EXPECT_EQ(std::ranges::count(operation(plan_of(s, image()), OpKind::kMountOverlay).options,
+                               is_volatile),
+            1);
   s.keep = true;
-  EXPECT_EQ(std::ranges::count(operation(plan_of(s, image()), OpKind::kMountOverlay).options, is_volatile), 0);
+  EXPECT_EQ(std::ranges::count(operation(plan_of(s, image()), OpKind::kMountOverlay).options,
+                               is_volatile),
+            0);
 }
 
 TEST(PlanTest, TheCommandFollowsTheOciRules) {
@@ -153,7 +164,8 @@ TEST(PlanTest, TheEnvironmentHasOneValueAName) {
   s.env = {"LANG=en", "LANG=fr", "HOME=/h"};
   const Process process = plan_of(s, image()).process;
   EXPECT_EQ(std::ranges::count(process.env, "LANG=fr"), 1);
-  EXPECT_EQ(std::ranges::count_if(process.env, [](const auto& v) { return v.starts_with("LANG="); }), 1);
+  EXPECT_EQ(
+      std::ranges::count_if(process.env, [](const auto& v) { return v.starts_with("LANG="); }), 1);
   EXPECT_FALSE(process.set_home);
 }
 
@@ -161,7 +173,8 @@ TEST(PlanTest, ThePathIsTheSandboxsOwnAndSkipsEmptyElements) {
   Spec s = spec();
   s.env = {"PATH=/a::/b:"};
   s.command = {"tool"};
-  EXPECT_EQ(plan_of(s, image()).process.candidates, (std::vector<std::string>{"/a/tool", "/b/tool"}));
+  EXPECT_EQ(plan_of(s, image()).process.candidates,
+            (std::vector<std::string>{"/a/tool", "/b/tool"}));
   s.command = {"./tool"};
   EXPECT_EQ(plan_of(s, image()).process.candidates, (std::vector<std::string>{"./tool"}));
 }

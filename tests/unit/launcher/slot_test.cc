@@ -87,7 +87,8 @@ TEST_F(SlotTest, ManyDeadSlotsGoInAFewRounds) {
     leave_behind(std::to_string(i), directory_->path() + "/state/" + std::to_string(i));
   }
   for (int round = 0; round < 4; ++round) EXPECT_TRUE(Slot::clean_up_dead(run_dir_, *host_));
-  for (int i = 0; i < 200; ++i) EXPECT_FALSE(exists(directory_->path() + "/state/" + std::to_string(i)));
+  for (int i = 0; i < 200; ++i)
+    EXPECT_FALSE(exists(directory_->path() + "/state/" + std::to_string(i)));
 }
 
 TEST_F(SlotTest, UpperTakesTheImageRootsAttributes) {

@@ -25,7 +25,8 @@ TEST(SpecTest, CpusAreThousandths) {
   EXPECT_EQ(parse_cpus("2"), 2000u);
   EXPECT_EQ(parse_cpus("0.5"), 500u);
   EXPECT_EQ(parse_cpus("0.125"), 125u);
-  for (const char* text : {"", "a", "-1", "1.2345", "5000000000"}) EXPECT_FALSE(parse_cpus(text)) << text;
+  for (const char* text : {"", "a", "-1", "1.2345", "5000000000"})
+    EXPECT_FALSE(parse_cpus(text)) << text;
 }
 
 TEST(SpecTest, NumbersHaveOneSpelling) {
@@ -51,7 +52,8 @@ TEST_P(SpecValidateTest, NamesTheOptionThatIsWrong) {
   const Status status = validate(spec);
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code(), ErrorCode::kInvalidArgument);
-  EXPECT_TRUE(status.error().to_string().starts_with(GetParam().option)) << status.error().to_string();
+  EXPECT_TRUE(status.error().to_string().starts_with(GetParam().option))
+      << status.error().to_string();
 }
 
 INSTANTIATE_TEST_SUITE_P(

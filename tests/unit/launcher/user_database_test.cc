@@ -56,7 +56,8 @@ TEST(UserDatabaseTest, AnEndlessHomeIsCutNotOverrun) {
 
 TEST(UserDatabaseTest, TooManyGroupsAreCutNotOverrun) {
   std::string group;
-  for (int i = 0; i < 200; ++i) group += "g" + std::to_string(i) + ":x:" + std::to_string(1000 + i) + ":me\n";
+  for (int i = 0; i < 200; ++i)
+    group += "g" + std::to_string(i) + ":x:" + std::to_string(1000 + i) + ":me\n";
   const auto identity = parse_identity("me", kPasswd, group);
   ASSERT_TRUE(identity);
   EXPECT_EQ(identity->group_count, MountsMessage::kGroupsMax);
