@@ -1,7 +1,9 @@
 // Launch rates beside a peer and beside the floor, interleaved in one run:
 //  - launch_floor: the bare system calls (see launch_floor.c);
 //  - varve run, from its start to its end, with varvefs up;
-//  - crun run with the same namespaces (user and net among them), id-mapped overlay and cgroups.
+//  - crun run, as `crun spec` configures it and again with varve's system call list, as container
+//    engines give it one. With the same namespaces (user and net among them), id-mapped overlay and
+//    cgroups.
 //  The
 //    overlay is mounted before and unmounted after each, as a container engine does, and counts.
 //    On hybrid cgroup hosts crun needs /sys/fs/cgroup/unified out of its sight.
@@ -34,6 +36,7 @@
 
 #include "base/clock.h"
 #include "base/file_io.h"
+#include "guard/seccomp_policy.h"
 #include "launcher/mount_api.h"
 #include "launcher/remove_tree_at.h"
 
@@ -150,9 +153,10 @@ Samples run_varve(const Options& options, int parallel, uint64_t* wall_ns) {
 }
 
 /// `crun spec`'s own configuration, with user and cgroup namespaces, the program, a pids limit as
-/// varve has one, and without the cgroup mount, which a hybrid host cannot give it. It has no
-/// system call filter, which is to the peer's advantage.
-std::string crun_config(const Options& options, const std::string& id, const std::string& spec) {
+/// varve has one, and without the cgroup mount, which a hybrid host cannot give it. `crun spec` has
+/// no system call filter, to the peer's advantage; with `filter` it gets varve's list.
+std::string crun_config(const Options& options, const std::string& id, const std::string& spec,
+                        bool filter) {
   json::object config = json::parse(spec).as_object();
   json::object& process = config["process"].as_object();
   process["terminal"] = false;
@@ -173,6 +177,17 @@ std::string crun_config(const Options& options, const std::string& id, const std
   sandbox["gidMappings"] = ids;
   sandbox["cgroupsPath"] = "/varve-bench-" + id;
   sandbox["resources"] = json::object{{"pids", json::object{{"limit", 4096}}}};
+  if (filter) {
+    const auto allowed = guard::allowed_calls();
+    json::array names(allowed.begin(), allowed.end());
+    for (const char* name : {"clone", "socket", "socketpair", "ioctl", "prctl"}) {
+      names.emplace_back(name);
+    }
+    sandbox["seccomp"] = json::object{
+        {"defaultAction", "SCMP_ACT_ERRNO"},
+        {"syscalls",
+         json::array{json::object{{"names", std::move(names)}, {"action", "SCMP_ACT_ALLOW"}}}}};
+  }
   return json::serialize(config);
 }
 
@@ -211,7 +226,7 @@ struct CrunWorker {
   UniqueFd user_namespace;
 };
 
-void prepare_crun(const Options& options, CrunWorker& worker, int index) {
+void prepare_crun(const Options& options, CrunWorker& worker, int index, bool filter) {
   if (::unshare(CLONE_NEWNS) != 0 ||
       ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
     die("unshare");
@@ -225,8 +240,9 @@ void prepare_crun(const Options& options, CrunWorker& worker, int index) {
   if (::chdir(worker.bundle.c_str()) != 0) die(worker.bundle);
   spawn_and_wait({options.crun, "spec"});
   const Bytes spec = need(read_file("config.json", 1 << 20));
-  need(write_file_atomic(worker.bundle + "/config.json",
-                         as_bytes(crun_config(options, worker.id, std::string(as_text(spec))))));
+  need(write_file_atomic(
+      worker.bundle + "/config.json",
+      as_bytes(crun_config(options, worker.id, std::string(as_text(spec)), filter))));
   worker.user_namespace = make_user_namespace();
   const UniqueFd lower =
       need(launcher::new_mount("erofs", {{"source", options.image_file}}, MOUNT_ATTR_RDONLY));
@@ -266,10 +282,10 @@ void launch_crun(const Options& options, const CrunWorker& worker) {
   need(launcher::remove_tree_at(AT_FDCWD, upper_path));
 }
 
-Samples run_crun(const Options& options, int parallel, uint64_t* wall_ns) {
+Samples run_crun(const Options& options, int parallel, bool filter, uint64_t* wall_ns) {
   CrunWorker worker;
   Samples samples = run_workers(
-      parallel, options.block, [&](int index) { prepare_crun(options, worker, index); },
+      parallel, options.block, [&](int index) { prepare_crun(options, worker, index, filter); },
       [&](int, int) { launch_crun(options, worker); }, wall_ns);
   for (int index = 0; index < parallel; ++index) {
     need(launcher::remove_tree_at(
@@ -296,51 +312,60 @@ uint64_t children_cpu_usec() {
   return usec(usage.ru_utime) + usec(usage.ru_stime);
 }
 
-json::object figures(Samples& samples, double rate, uint64_t cpu_usec) {
-  return {{"n", samples.size()},
-          {"p10_ms", quantile_ms(samples, 0.1)},
-          {"p50_ms", quantile_ms(samples, 0.5)},
-          {"p95_ms", quantile_ms(samples, 0.95)},
-          {"p99_ms", quantile_ms(samples, 0.99)},
-          {"a_second", rate},
-          {"cpu_ms", static_cast<double>(cpu_usec) / 1e3 / static_cast<double>(samples.size())}};
+/// One of the programs compared: what it took so far.
+struct Contender {
+  Samples samples;
+  uint64_t wall_ns = 0;
+  uint64_t cpu_usec = 0;
+
+  double rate() const {
+    return static_cast<double>(samples.size()) * 1e9 / static_cast<double>(wall_ns);
+  }
+  json::object figures() {
+    return {{"n", samples.size()},
+            {"p10_ms", quantile_ms(samples, 0.1)},
+            {"p50_ms", quantile_ms(samples, 0.5)},
+            {"p95_ms", quantile_ms(samples, 0.95)},
+            {"p99_ms", quantile_ms(samples, 0.99)},
+            {"a_second", rate()},
+            {"cpu_ms", static_cast<double>(cpu_usec) / 1e3 / static_cast<double>(samples.size())}};
+  }
+};
+
+void run_block(Contender& contender, const std::function<Samples(uint64_t*)>& block) {
+  const uint64_t cpu_before = children_cpu_usec();
+  const Samples samples = block(&contender.wall_ns);
+  contender.cpu_usec += children_cpu_usec() - cpu_before;
+  contender.samples.insert(contender.samples.end(), samples.begin(), samples.end());
 }
 
 json::object run_level(const Options& options, int parallel) {
-  Samples floor, varve, crun;
-  uint64_t varve_wall = 0, crun_wall = 0, floor_cpu = 0, varve_cpu = 0, crun_cpu = 0;
-  uint64_t cpu_before = children_cpu_usec();
-  const auto charge = [&cpu_before](uint64_t& to) {
-    const uint64_t now = children_cpu_usec();
-    to += now - cpu_before;
-    cpu_before = now;
-  };
+  Contender floor, varve, crun, filtered;
   for (int round = 0; round < options.rounds; ++round) {
-    const auto add = [](Samples& to, const Samples& from) {
-      to.insert(to.end(), from.begin(), from.end());
-    };
-    add(floor, run_floor(options, parallel));
-    charge(floor_cpu);
-    add(varve, run_varve(options, parallel, &varve_wall));
-    charge(varve_cpu);
-    if (!options.crun.empty()) add(crun, run_crun(options, parallel, &crun_wall));
-    charge(crun_cpu);
+    run_block(floor, [&](uint64_t* wall_ns) {
+      const Samples samples = run_floor(options, parallel);
+      // Its workers do nothing else that counts.
+      for (const uint64_t sample : samples) *wall_ns += sample / static_cast<uint64_t>(parallel);
+      return samples;
+    });
+    run_block(varve, [&](uint64_t* wall_ns) { return run_varve(options, parallel, wall_ns); });
+    if (options.crun.empty()) continue;
+    for (const bool filter : {false, true}) {
+      run_block(filter ? filtered : crun,
+                [&](uint64_t* wall_ns) { return run_crun(options, parallel, filter, wall_ns); });
+    }
   }
-  uint64_t floor_sum = 0;
-  for (const uint64_t sample : floor) floor_sum += sample;
-  const auto rate = [](size_t n, uint64_t ns) {
-    return static_cast<double>(n) * 1e9 / static_cast<double>(ns);
-  };
   json::object level{{"parallel", parallel}};
-  level["floor"] = figures(floor, parallel * rate(floor.size(), floor_sum), floor_cpu);
-  level["varve"] = figures(varve, rate(varve.size(), varve_wall), varve_cpu);
-  level["varve_to_floor_p50"] = quantile_ms(varve, 0.5) / quantile_ms(floor, 0.5);
+  level["floor"] = floor.figures();
+  level["varve"] = varve.figures();
+  level["varve_to_floor_p50"] = quantile_ms(varve.samples, 0.5) / quantile_ms(floor.samples, 0.5);
   level["varve_to_floor_p50_bound"] = 1.8;
-  if (!crun.empty()) {
-    level["crun"] = figures(crun, rate(crun.size(), crun_wall), crun_cpu);
-    level["varve_to_crun_rate"] = rate(varve.size(), varve_wall) / rate(crun.size(), crun_wall);
-    level["varve_to_crun_rate_bound"] = 3.0;
-  }
+  if (options.crun.empty()) return level;
+  level["crun"] = crun.figures();
+  level["crun_with_filter"] = filtered.figures();
+  level["varve_to_crun_rate"] = varve.rate() / crun.rate();
+  level["varve_to_crun_with_filter_rate"] = varve.rate() / filtered.rate();
+  level["varve_to_crun_rate_bound"] = 3.0;
   return level;
 }
 
