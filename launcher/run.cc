@@ -114,6 +114,17 @@ int exit_status_of(const Plan& plan, const Outcome& outcome, ToolIo& io) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/// The first process went without a word. When the kernel took it for want of memory, that is the
+/// limit at work, as when it takes the command; anything else is a failure of ours.
+Result<int> outcome_without_report(Error error, HostState& host, ToolIo& io) {
+  if (error.code() != ErrorCode::kCancelled) return tl::unexpected<Error>(std::move(error));
+  const auto usage = host.cgroup.usage();
+  if (!usage || usage->oom_kill_count.value_or(0) == 0)
+    return tl::unexpected<Error>(std::move(error));
+  std::fprintf(io.err, "varve: the sandbox ran out of memory\n");
+  return 128 + SIGKILL;
+}
+
 Result<UniqueFd> open_stats(const Spec& spec) {
   if (spec.stats_path.empty()) return UniqueFd();
   return open_file(spec.stats_path, O_WRONLY | O_CREAT | O_TRUNC);
@@ -155,7 +166,9 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
                     .image_root = image_root,
                     .cgroup_into = host.cgroup.clone_into_fd()};
   VARVE_ASSIGN(StartedSandbox sandbox, start_sandbox(plan, std::move(inputs), context));
-  VARVE_ASSIGN(const Outcome outcome, supervise(plan, sandbox));
+  auto ended = supervise(plan, sandbox);
+  if (!ended) return outcome_without_report(std::move(ended).error(), host, io);
+  const Outcome outcome = *ended;
   times.ready_ns = outcome.ready_ns;
   times.exit_ns = monotonic_ns();
   const int exit_status = exit_status_of(plan, outcome, io);

@@ -206,6 +206,11 @@ TEST_F(LaunchIsolationTest, MemoryIsLimited) {
   EXPECT_EQ(run({"--memory", "48M", "base", "--", "sandbox_probe", "eat", "20"}).status, 0);
 }
 
+TEST_F(LaunchIsolationTest, ALimitBelowWhatASandboxNeedsIsNoFailureOfVarve) {
+  const Result result = run({"--memory", "1M", "base", "--", "sandbox_probe", "eat", "50"});
+  EXPECT_EQ(result.status, 137) << result.err;
+}
+
 TEST_F(LaunchIsolationTest, CpuTimeIsLimited) {
   const std::string path = directory() + "/cpu.json";
   const Result result =
