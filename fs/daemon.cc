@@ -195,7 +195,7 @@ bool Daemon::stop() {
   }
   if (api_ != nullptr) api_->detach_all();
   const bool all_ended = attaches_ == nullptr || attaches_->stop(deadline);
-  server_.reset();
+  // The server stays until the end: while it does, a second signal does not cut this short.
   mounter_.reset();
   if (session_ != nullptr) session_->stop();
   return all_ended;

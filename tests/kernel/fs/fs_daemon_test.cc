@@ -96,9 +96,8 @@ TEST(FsDaemonTest, DoesNotEndWhileADetachedLayerIsInUse) {
   EXPECT_TRUE(open_file_at(mount.get(), "large/text", O_RDONLY));
   EXPECT_EQ(transport_of(varvefs), "dev");
   mount.reset();
-  while (fs::find_mount(varvefs.mountpoint())) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  EXPECT_EQ(varvefs.wait(), 0) << varvefs.log();
+  EXPECT_FALSE(fs::find_mount(varvefs.mountpoint()));
 }
 
 TEST(FsDaemonTest, MountsThroughLoopDevicesWhereTheKernelMountsNoFiles) {
@@ -134,9 +133,7 @@ TEST(FsDaemonTest, AnUnmountFromOutsideEndsIt) {
   VarvefsProcess varvefs(TransportKind::kDev);
   varvefs.start();
   must(fs::remove_stale_mounts(varvefs.mountpoint()));
-  while (ControlClient::connect(varvefs.options().run_directory + "/control.sock")) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  }
+  EXPECT_EQ(varvefs.wait(), 0);
   EXPECT_NE(varvefs.log().find("was unmounted"), std::string::npos) << varvefs.log();
 }
 

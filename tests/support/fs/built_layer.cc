@@ -68,7 +68,8 @@ std::string content_of(const std::string& path) {
   const auto fd = open_file(path, O_RDONLY);
   if (!fd) return fd.error().to_string();
   Sha256 hash;
-  Bytes buffer(1 << 20);
+  // Made once: thousands of small files are hashed, and sanitizers make fresh memory dear.
+  static Bytes buffer(1 << 20);
   for (uint64_t offset = 0;;) {
     const auto size = pread_some(fd->get(), offset, buffer);
     if (!size) return size.error().to_string();

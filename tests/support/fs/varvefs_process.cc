@@ -118,6 +118,10 @@ int VarvefsProcess::exit_status(int wait_status) {
 
 int VarvefsProcess::stop() {
   ::kill(pid_, SIGTERM);
+  return wait();
+}
+
+int VarvefsProcess::wait() {
   int status = 0;
   VARVE_CHECK_OP(waitpid(pid_, &status, 0), ==, pid_);
   pid_ = 0;

@@ -44,9 +44,10 @@ class VarvefsProcess {
   void start();
   /// Starts it and expects that it ends by itself; returns its exit status.
   int start_and_wait();
-  /// SIGTERM (nothing to one that ended by itself), and waits. The exit status; 128 + n for a
-  /// signal.
+  /// SIGTERM, and waits. The exit status; 128 + n for a signal.
   int stop();
+  /// Waits for the end of one that ends by itself; its exit status.
+  int wait();
   /// SIGKILL.
   void kill();
   bool is_running() const { return pid_ > 0; }
