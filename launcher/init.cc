@@ -20,13 +20,17 @@ namespace {
 
 constexpr int kControlFd = 3;
 
-/// Runs between vfork and exec: the parent's memory is shared, so only locals and `failure` are
-/// written. The libc wrappers of set*id signal other threads; there are none, and raw calls skip
-/// it.
+void report(Report message) {
+  (void)send_message(kControlFd, &message, sizeof message, {});
+}
+
+/// Runs between vfork and exec, on the parent's stack: nothing of the parent is written. The libc
+/// wrappers of set*id signal other threads; there are none, and raw calls skip it. A failure is
+/// told to `varve run` from here, on the socket that exec closes.
 [[noreturn]] void become_command(const ChildContext& context, const MountsMessage& identity,
-                                 int terminal, volatile int& failure) {
-  const auto give_up = [&failure](int errno_value) {
-    failure = errno_value;
+                                 int terminal) {
+  const auto give_up = [](int errno_value) {
+    report({.kind = ReportKind::kExecFailed, .errno_value = errno_value});
     ::_exit(127);
   };
   ::setsid();
@@ -57,14 +61,10 @@ constexpr int kControlFd = 3;
 
 /// In a frame of its own: vfork returns twice, and locals that change between may be lost.
 [[gnu::noinline]] pid_t start_command(const ChildContext& context, const MountsMessage& identity,
-                                      int terminal, volatile int& failure) {
+                                      int terminal) {
   const pid_t command = ::vfork();
-  if (command == 0) become_command(context, identity, terminal, failure);
+  if (command == 0) become_command(context, identity, terminal);
   return command;
-}
-
-void report(Report message) {
-  (void)send_message(kControlFd, &message, sizeof message, {});
 }
 
 /// Keeps only the standard streams and the control socket, the latter under a known number.
@@ -131,7 +131,7 @@ bool reap(pid_t command, int* command_status) {
 }  // namespace
 
 void run_init(ChildContext& context, const MountsMessage& identity, int terminal) {
-  volatile int failure = tidy_descriptors(context, &terminal);
+  int failure = tidy_descriptors(context, &terminal);
   if (failure == 0) {
     hide(context);
     // The change of ids cleared what clone3 had inherited; the parent's end of the socket tells
@@ -146,14 +146,13 @@ void run_init(ChildContext& context, const MountsMessage& identity, int terminal
             .operation = static_cast<uint32_t>(context.plan.operations.size())});
     ::_exit(1);
   }
-  const pid_t command = start_command(context, identity, terminal, failure);
+  const pid_t command = start_command(context, identity, terminal);
   const uint64_t ready_ns = monotonic_ns();
-  if (command < 0) failure = errno;
-  if (terminal >= 0) ::close(terminal);
-  if (failure != 0) {
-    report({.kind = ReportKind::kExecFailed, .errno_value = failure});
+  if (command < 0) {
+    report({.kind = ReportKind::kExecFailed, .errno_value = errno});
     ::_exit(1);
   }
+  if (terminal >= 0) ::close(terminal);
   serve(command, ready_ns);
 }
 

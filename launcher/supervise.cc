@@ -51,7 +51,8 @@ Status read_report(Watch& watch) {
     watch.relay.emplace(std::move(relay));
     return {};
   }
-  watch.report = report;
+  // The first one counts: a command that could not be executed ends as well.
+  if (!watch.report) watch.report = report;
   return {};
 }
 
