@@ -63,7 +63,6 @@ inline constexpr uint64_t kMaxPages = 1ULL << 22;
 inline constexpr uint64_t kCacheSymlinks = 1ULL << 23;
 inline constexpr uint64_t kNoOpendirSupport = 1ULL << 24;
 inline constexpr uint64_t kInitExt = 1ULL << 30;
-inline constexpr uint64_t kHasResend = 1ULL << 39;
 inline constexpr uint64_t kOverIoUring = 1ULL << 41;
 }  // namespace init_flag
 
