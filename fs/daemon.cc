@@ -131,6 +131,7 @@ Status Daemon::start_control() {
   AttachServiceOptions attach_options;
   attach_options.spool_directory = options_.spool_directory;
   attach_options.attach_deadline_ms = options_.attach_deadline_ms;
+  attach_options.idle_s = options_.idle_s;
   attach_options.thread_count_for_each_store = options_.fetch_thread_count;
   attach_options.open_store = options_.open_store;
   if (!attach_options.open_store) {
@@ -164,11 +165,13 @@ bool Daemon::should_end() {
     log_(LogLevel::kWarning, "", "'" + mountpoint_ + "' was unmounted");
     return true;
   }
+  attaches_->expire_idle();
   if (options_.linger_s < 0) return false;
   const auto now = MonotonicClock::now();
   // A connection may be about to attach.
   if (server_->connection_count() > 0 || api_->attachment_count() > 0) last_used_ = now;
   if (now - last_used_ < std::chrono::seconds(options_.linger_s)) return false;
+  attaches_->drop_idle();
   // Layers that were detached may still be mounted or open somewhere: the kernel knows.
   const auto unmounted = mount_point_->unmount_if_unused();
   if (unmounted && *unmounted) return true;

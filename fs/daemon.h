@@ -21,6 +21,8 @@ struct DaemonOptions {
   uint64_t cache_bytes_max = 256 << 20;
   int64_t read_deadline_ms = 30'000;
   int64_t attach_deadline_ms = 20'000;
+  /// How long a layer that nobody has attached any more stays attached and mounted; 0 = not at all.
+  int64_t idle_s = 60;
   int64_t linger_s = -1;  ///< Ends after so many seconds without an attach; negative = never.
   int readahead_kb = 1024;
   size_t fetch_thread_count = 8;  ///< For each store.

@@ -58,6 +58,10 @@ void add_options(CLI::App& app, CommandLine& line) {
   app.add_option("--readahead-kb", daemon.readahead_kb, "Read-ahead of the mount, KiB")
       ->check(CLI::Range(0, 1 << 20))
       ->capture_default_str();
+  app.add_option("--idle", daemon.idle_s,
+                 "Keep a layer that nobody has attached any more for this many seconds; 0 = do not")
+      ->check(CLI::Range(int64_t{0}, int64_t{31'536'000}))
+      ->capture_default_str();
   app.add_option("--linger", daemon.linger_s,
                  "End after this many seconds without an attach (default: never)")
       ->check(CLI::Range(int64_t{0}, int64_t{31'536'000}));

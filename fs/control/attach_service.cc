@@ -37,6 +37,8 @@ AttachService::AttachService(AttachServiceOptions options, NodeTable& nodes, Rea
 AttachService::~AttachService() = default;
 
 bool AttachService::stop(Deadline deadline) {
+  is_stopping_ = true;
+  run_in_background([this] { drop_idle(); });
   background_.reset();
   std::lock_guard lock(stores_mutex_);
   bool all_ended = true;
@@ -86,7 +88,7 @@ Result<std::shared_ptr<Attachment>> AttachService::attach_now(
   Status attached = attach_layers(store, request, deadline, *attachment);
   if (attached && request.wants_mounts) attached = make_mounts(*attachment);
   if (!attached) {
-    detach_now(*attachment);
+    detach_now(*attachment, false);
     return tl::unexpected(std::move(attached).error());
   }
   return attachment;
@@ -149,7 +151,9 @@ Status AttachService::make_mounts(Attachment& attachment) {
 }
 
 void AttachService::detach(std::shared_ptr<Attachment> attachment) {
-  background_->submit([this, attachment = std::move(attachment)] { detach_now(*attachment); });
+  background_->submit([this, attachment = std::move(attachment)] {
+    detach_now(*attachment, options_.idle_s > 0 && !is_stopping_);
+  });
 }
 
 // What the kernel holds only because it might be needed again goes now; what is in use goes with
@@ -166,25 +170,53 @@ Status AttachService::invalidate(const LayerView& view, const NodeTable::Detache
   return session_.invalidate_directory(fuse::kRootNodeId);
 }
 
-void AttachService::detach_now(Attachment& attachment) {
+void AttachService::detach_now(Attachment& attachment, bool keeps_idle) {
   attachment.mounts.clear();
-  for (const std::string& key : attachment.mount_keys) {
-    std::lock_guard lock(transition_mutex_);
-    const auto uses = mount_use_counts_.find(key);
-    VARVE_CHECK(uses != mount_use_counts_.end());
-    if (--uses->second > 0) continue;
-    mount_use_counts_.erase(uses);
-    Status dropped = mounter_->drop(key);
-    if (!dropped) log_(LogLevel::kWarning, "drop", dropped.error().to_string());
+  const Deadline until = deadline_after_ms(options_.idle_s * 1000);
+  for (size_t i = 0; i < attachment.views.size(); ++i) {
+    const auto& view = attachment.views[i];
+    const std::string key = mount_key(*view);
+    const bool has_mount = i < attachment.mount_keys.size();
+    IdleLayers::Taken taken;
+    if (keeps_idle) taken = idle_.keep(key, view, has_mount, until);
+    if (has_mount && !taken.mount) give_back_mount(key);
+    if (!taken.attach) give_back(view);
   }
   attachment.mount_keys.clear();
-  for (const auto& view : attachment.views) {
-    const NodeTable::Detached detached = nodes_.detach(view);
-    if (!detached.was_last) continue;
-    Status invalidated = invalidate(*view, detached);
-    if (!invalidated) log_(LogLevel::kWarning, "invalidate", invalidated.error().to_string());
-  }
   attachment.views.clear();
+  if (keeps_idle) give_back(idle_.take_due(MonotonicClock::now(), options_.idle_count_max));
 }
+
+void AttachService::give_back_mount(const std::string& key) {
+  std::lock_guard lock(transition_mutex_);
+  const auto uses = mount_use_counts_.find(key);
+  VARVE_CHECK(uses != mount_use_counts_.end());
+  if (--uses->second > 0) return;
+  mount_use_counts_.erase(uses);
+  Status dropped = mounter_->drop(key);
+  if (!dropped) log_(LogLevel::kWarning, "drop", dropped.error().to_string());
+}
+
+void AttachService::give_back(const std::shared_ptr<LayerView>& view) {
+  const NodeTable::Detached detached = nodes_.detach(view);
+  if (!detached.was_last) return;
+  Status invalidated = invalidate(*view, detached);
+  if (!invalidated) log_(LogLevel::kWarning, "invalidate", invalidated.error().to_string());
+}
+
+void AttachService::give_back(std::vector<IdleLayers::Layer> layers) {
+  for (const IdleLayers::Layer& layer : layers) {
+    if (layer.has_mount) give_back_mount(mount_key(*layer.view));
+    give_back(layer.view);
+  }
+}
+
+void AttachService::expire_idle() {
+  auto due = idle_.take_due(MonotonicClock::now(), options_.idle_count_max);
+  if (due.empty()) return;
+  run_in_background([this, due = std::move(due)]() mutable { give_back(std::move(due)); });
+}
+
+void AttachService::drop_idle() { give_back(idle_.take_due(kNoDeadline, 0)); }
 
 }  // namespace varve::fs

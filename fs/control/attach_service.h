@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include "base/thread_pool.h"
 #include "chunkstore/format/image.h"
+#include "fs/control/idle_layers.h"
 #include "fs/fetch/read_service.h"
 #include "fs/fetch/store_session.h"
 #include "fs/log.h"
@@ -41,6 +43,8 @@ struct Attachment {
 struct AttachServiceOptions {
   std::string spool_directory;
   int64_t attach_deadline_ms = 20'000;
+  int64_t idle_s = 60;  ///< How long a detached layer stays attached and mounted; 0 = not at all.
+  size_t idle_count_max = 256;  ///< Layers that stay so at the same time.
   size_t thread_count_for_each_store = 8;
   size_t store_count_max = 64;
   StoreOpener open_store;
@@ -60,8 +64,13 @@ class AttachService {
   /// Calls `done` on another thread, when the store answered or failed; a store that hangs may
   /// never let it.
   void attach(AttachRequest request, Done done);
-  /// Gives back what attach() granted, in the background.
+  /// Gives back what attach() granted, in the background; layers may stay for options.idle_s.
   void detach(std::shared_ptr<Attachment> attachment);
+
+  /// Gives back, in the background, the idle layers whose time has come.
+  void expire_idle();
+  /// Gives back every idle layer at once.
+  void drop_idle();
 
   /// Runs `task` in the background, e.g. what walks a whole tree.
   void run_in_background(std::function<void()> task);
@@ -82,7 +91,10 @@ class AttachService {
                                                   Deadline deadline);
   Status make_mounts(Attachment& attachment);
   Status invalidate(const LayerView& view, const NodeTable::Detached& detached);
-  void detach_now(Attachment& attachment);
+  void detach_now(Attachment& attachment, bool keeps_idle);
+  void give_back_mount(const std::string& key);
+  void give_back(const std::shared_ptr<LayerView>& view);
+  void give_back(std::vector<IdleLayers::Layer> layers);
 
   const AttachServiceOptions options_;
   NodeTable& nodes_;
@@ -96,6 +108,8 @@ class AttachService {
   // Makes "last detach, so unmount" and "first attach, so mount" exclude each other.
   std::mutex transition_mutex_;
   std::map<std::string, size_t> mount_use_counts_;
+  IdleLayers idle_;
+  std::atomic<bool> is_stopping_{false};
   std::unique_ptr<ThreadPool> background_;
 };
 

@@ -118,6 +118,33 @@ TEST_P(FsAttachTest, ALayerInUseStaysReadableAfterItsDetachUntilItsLastUserGoes)
   }
 }
 
+TEST_P(FsAttachTest, ADetachedLayerKeepsItsMountForTheNextAttachUntilItsIdleTimeIsOver) {
+  ASSERT_EQ(varvefs_.stop(), 0);
+  varvefs_.options().idle_s = 2;
+  varvefs_.start();
+  // A kernel mount made anew has another device number as long as the old one exists.
+  struct stat first;
+  UniqueFd file;
+  {
+    ControlClient client = varvefs_.connect();
+    const auto answer = varvefs_.attach(client, "app:v1", "default", true);
+    file = open_file_at(answer.fds.at(0).get(), "large/text", O_RDONLY).value();
+    ASSERT_EQ(fstat(file.get(), &first), 0);
+  }
+  wait_for_status("attachments", 0);
+  EXPECT_EQ(status("layers"), 1u);
+  {
+    ControlClient client = varvefs_.connect();
+    const auto answer = varvefs_.attach(client, "app:v1", "default", true);
+    struct stat again;
+    ASSERT_EQ(fstatat(answer.fds.at(0).get(), "large/text", &again, 0), 0);
+    EXPECT_EQ(again.st_dev, first.st_dev);
+  }
+  file.reset();
+  wait_for_status("views", 0);
+  EXPECT_TRUE(std::filesystem::is_empty(varvefs_.mountpoint()));
+}
+
 TEST_P(FsAttachTest, AThousandAttachesLeaveNeitherDescriptorsNorMemory) {
   const auto cycle = [&](int count) {
     for (int i = 0; i < count; ++i) {

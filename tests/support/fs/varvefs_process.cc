@@ -50,6 +50,7 @@ VarvefsProcess::VarvefsProcess(fs::TransportKind transport, const std::string& s
   VARVE_CHECK(shared != MAP_FAILED);
   switches_ = new (shared) StoreSwitches;
   options_.transport = transport;
+  options_.idle_s = 0;  // Tests see a detach when it happens, unless they ask for more.
   options_.run_directory = directory_.path() + "/run";
   options_.spool_directory = directory_.path();
 }
