@@ -107,7 +107,7 @@ TEST_F(CgroupTest, AForkBombDiesOnThisHost) {
   ASSERT_TRUE(host);
   // Joining the v2 group is clone3's business; here the v1 groups hold the processes, if there are
   // any.
-  if (!is_hybrid()) GTEST_SKIP() << "this host has no v1 hierarchies";
+  if (!is_hybrid()) GTEST_SKIP() << "SKIP: cgroup-v1-memory: this host has no v1 hierarchies";
   const TempDir part = part_of_host({"memory", "cpu", "pids"});
   const auto v1 = CgroupHost::probe(part.path());
   ASSERT_TRUE(v1);
@@ -115,7 +115,7 @@ TEST_F(CgroupTest, AForkBombDiesOnThisHost) {
 }
 
 TEST_F(CgroupTest, AForkBombDiesByTheV1Freezer) {
-  if (!is_hybrid()) GTEST_SKIP() << "this host has no v1 hierarchies";
+  if (!is_hybrid()) GTEST_SKIP() << "SKIP: cgroup-v1-memory: this host has no v1 hierarchies";
   const TempDir part = part_of_host({"memory", "pids", "freezer"});
   const auto host = CgroupHost::probe(part.path());
   ASSERT_TRUE(host);
@@ -123,7 +123,7 @@ TEST_F(CgroupTest, AForkBombDiesByTheV1Freezer) {
 }
 
 TEST_F(CgroupTest, StaleGroupsGoWithTheirProcesses) {
-  if (!is_hybrid()) GTEST_SKIP() << "this host has no v1 hierarchies";
+  if (!is_hybrid()) GTEST_SKIP() << "SKIP: cgroup-v1-memory: this host has no v1 hierarchies";
   const TempDir part = part_of_host({"pids", "freezer"});
   const auto host = CgroupHost::probe(part.path());
   ASSERT_TRUE(host);

@@ -90,7 +90,7 @@ void LaunchTest::make_image(const std::string& name, const std::string& tree) {
 
 void LaunchTest::SetUpTestSuite() {
   if (::geteuid() != 0) {
-    std::printf("skipped: sandboxes need root\n");
+    std::printf("SKIP: root: sandboxes need root\n");
     std::exit(77);
   }
   auto directory = TempDir::create("varve-launch-", "/var/tmp");
