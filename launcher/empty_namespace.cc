@@ -86,4 +86,18 @@ Status enter_empty_namespace() {
   return set_mount_attributes(root.get(), attributes);
 }
 
+Status enter_empty_namespace(int namespace_fd) {
+  if (::setns(namespace_fd, CLONE_NEWNS) != 0) return fail_errno("entering the kept namespace");
+  return {};
+}
+
+std::string empty_namespace_name() {
+  std::string name = "sandbox-root-1";
+  for (const guard::SysfsEntry& entry : guard::visible_sysfs()) {
+    name += ':';
+    name += entry.path;
+  }
+  return name;
+}
+
 }  // namespace varve::launcher

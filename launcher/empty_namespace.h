@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "base/error.h"
 
 namespace varve::launcher {
@@ -16,5 +18,12 @@ inline constexpr char kSysfsName[] = "sysfs";
 /// Paths of the host cannot be used afterwards; descriptors can. Where the root mount is itself the
 /// root of its namespace (in most containers) the host's tree stays below the tmpfs, private.
 Status enter_empty_namespace();
+
+/// The same by a namespace that another process made so and that varvefs kept: nobody changes it,
+/// because sandboxes get a copy and the host's side only makes detached mounts.
+Status enter_empty_namespace(int namespace_fd);
+
+/// What varvefs keeps it under: it differs where the content does.
+std::string empty_namespace_name();
 
 }  // namespace varve::launcher

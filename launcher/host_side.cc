@@ -221,7 +221,8 @@ Status HostSide::run(const Operation& operation) {
       return set_mount_attributes(etc_.get(), attributes);
     }
     case OpKind::kEnterEmptyNamespace:
-      return enter_empty_namespace();
+      return inputs_.empty_namespace ? enter_empty_namespace(inputs_.empty_namespace.get())
+                                     : enter_empty_namespace();
     case OpKind::kClone:
       return clone_child(operation);
     case OpKind::kWriteIdMaps:

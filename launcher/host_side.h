@@ -42,6 +42,7 @@ struct HostInputs {
   int upper_directory = -1;      ///< Holds `upper` and `work`; -1: a tmpfs is made.
   struct stat image_root {};     ///< For a tmpfs upper.
   int cgroup_into = -1;          ///< For CLONE_INTO_CGROUP, or -1.
+  UniqueFd empty_namespace;      ///< One that was kept; else it is made.
 };
 
 /// What it leaves running.

@@ -70,11 +70,16 @@ std::string to_json(const AttachRequest& request) {
   object["domain"] = request.domain;
   if (request.mounts) object["mounts"] = true;
   if (request.keep) object["keep"] = true;
+  if (!request.kept_namespace.empty()) object["namespace"] = request.kept_namespace;
   return json::serialize(object);
 }
 
 std::string detach_json(const std::string& lease) {
   return json::serialize(json::object{{"lease", lease}});
+}
+
+std::string keep_namespace_json(const std::string& name) {
+  return json::serialize(json::object{{"name", name}});
 }
 
 Result<ImageInfo> parse_image_info(std::string_view text) {

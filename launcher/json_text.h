@@ -18,6 +18,7 @@ struct AttachRequest {
   std::string domain;
   bool mounts = false;
   bool keep = false;
+  std::string kept_namespace;  ///< Name of a kept mount namespace to hand out; "" = none.
 };
 std::string to_json(const AttachRequest& request);
 
@@ -32,5 +33,6 @@ struct ErrorText {
 ErrorText parse_error_text(std::string_view text);
 
 std::string detach_json(const std::string& lease);
+std::string keep_namespace_json(const std::string& name);
 
 }  // namespace varve::launcher

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/file_io.h"
 #include "launcher/control_client.h"
+#include "launcher/empty_namespace.h"
 #include "launcher/host_side.h"
 #include "launcher/json_text.h"
 #include "launcher/mount_command.h"
@@ -28,6 +29,7 @@ struct Attached {
   ControlClient client;
   ImageInfo image;
   std::vector<UniqueFd> mounts;
+  UniqueFd empty_namespace;  ///< Where varvefs keeps one.
 };
 
 Status ask_for_image(ControlClient& client, const Spec& spec, bool mounts) {
@@ -36,19 +38,36 @@ Status ask_for_image(ControlClient& client, const Spec& spec, bool mounts) {
                               .image = spec.image,
                               .layers = spec.extra_layers,
                               .domain = spec.domain,
-                              .mounts = mounts}));
+                              .mounts = mounts,
+                              .kept_namespace = mounts ? empty_namespace_name() : ""}));
 }
 
 Status take_image(Attached& attached, bool mounts) {
   VARVE_ASSIGN(ControlClient::Response response, attached.client.receive());
   VARVE_ASSIGN(attached.image, parse_image_info(response.body));
   attached.mounts = std::move(response.fds);
+  if (mounts && attached.mounts.size() == attached.image.layers.size() + 1) {
+    attached.empty_namespace = std::move(attached.mounts.back());
+    attached.mounts.pop_back();
+  }
   if (mounts && attached.mounts.size() != attached.image.layers.size()) {
     return fail(ErrorCode::kCorruption,
                 "varvefs gave " + std::to_string(attached.mounts.size()) + " mounts for " +
                     std::to_string(attached.image.layers.size()) + " layers");
   }
   drop_repeated_layers(attached.image.layers, attached.mounts);
+  return {};
+}
+
+/// Leaves the namespace that this process made with varvefs, for the runs to come.
+Status keep_empty_namespace(ControlClient& client) {
+  VARVE_TRY(client.send("POST", "/v1/namespaces", keep_namespace_json(empty_namespace_name())));
+  auto kept = client.receive();
+  // Without it each run makes its own: a varvefs that cannot keep it is no reason to fail.
+  if (!kept && kept.error().code() != ErrorCode::kNotFound &&
+      kept.error().code() != ErrorCode::kUnsupported && kept.error().code() != ErrorCode::kBusy) {
+    return tl::unexpected(std::move(kept).error());
+  }
   return {};
 }
 
@@ -145,7 +164,8 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   VARVE_TRY(validate(spec));
   VARVE_ASSIGN(const UniqueFd stats_file, open_stats(spec));
   VARVE_ASSIGN(ControlClient client, connect_or_start_varvefs(spec.run_dir));
-  Attached attached{.client = std::move(client), .image = {}, .mounts = {}};
+  Attached attached{
+      .client = std::move(client), .image = {}, .mounts = {}, .empty_namespace = {}};
   // varvefs works on the attach while this process makes its part.
   VARVE_TRY(ask_for_image(attached.client, spec, true));
   VARVE_ASSIGN(HostState host, prepare_host(spec));
@@ -164,8 +184,11 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   HostInputs inputs{.lowers = std::move(attached.mounts),
                     .upper_directory = host.upper ? host.upper->fd() : -1,
                     .image_root = image_root,
-                    .cgroup_into = host.cgroup.clone_into_fd()};
+                    .cgroup_into = host.cgroup.clone_into_fd(),
+                    .empty_namespace = std::move(attached.empty_namespace)};
+  const bool makes_namespace = !inputs.empty_namespace;
   VARVE_ASSIGN(StartedSandbox sandbox, start_sandbox(plan, std::move(inputs), context));
+  if (makes_namespace) VARVE_TRY(keep_empty_namespace(attached.client));
   auto ended = supervise(plan, sandbox);
   if (!ended) return outcome_without_report(std::move(ended).error(), host, io);
   const Outcome outcome = *ended;
@@ -185,7 +208,8 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
 Result<int> print_plan(const Spec& spec, ToolIo& io) {
   VARVE_TRY(validate(spec));
   VARVE_ASSIGN(ControlClient client, connect_or_start_varvefs(spec.run_dir));
-  Attached attached{.client = std::move(client), .image = {}, .mounts = {}};
+  Attached attached{
+      .client = std::move(client), .image = {}, .mounts = {}, .empty_namespace = {}};
   VARVE_TRY(ask_for_image(attached.client, spec, false));
   VARVE_TRY(take_image(attached, false));
   // A run takes whichever slot is free; the plan of the first one stands for all.

@@ -31,23 +31,24 @@ AttachService::AttachService(AttachServiceOptions options, NodeTable& nodes, Rea
       reads_(reads),
       session_(session),
       mounter_(mounter),
-      log_(std::move(log)),
-      background_(std::make_unique<ThreadPool>(1)) {}
+      log_(std::move(log)) {}
 
 AttachService::~AttachService() = default;
 
 bool AttachService::stop(Deadline deadline) {
   is_stopping_ = true;
-  run_in_background([this] { drop_idle(); });
-  background_.reset();
-  std::lock_guard lock(stores_mutex_);
   bool all_ended = true;
-  for (auto& [url, store] : stores_) all_ended = store->pool().stop(deadline) && all_ended;
+  {
+    std::lock_guard lock(stores_mutex_);
+    for (auto& [url, store] : stores_) all_ended = store->pool().stop(deadline) && all_ended;
+  }
+  background_.wait_idle();
+  drop_idle();
   return all_ended;
 }
 
 void AttachService::run_in_background(std::function<void()> task) {
-  background_->submit(std::move(task));
+  background_.submit(std::move(task));
 }
 
 Result<std::shared_ptr<StoreSession>> AttachService::session_of(const std::string& url) {
@@ -151,7 +152,7 @@ Status AttachService::make_mounts(Attachment& attachment) {
 }
 
 void AttachService::detach(std::shared_ptr<Attachment> attachment) {
-  background_->submit([this, attachment = std::move(attachment)] {
+  background_.submit([this, attachment = std::move(attachment)] {
     detach_now(*attachment, options_.idle_s > 0 && !is_stopping_);
   });
 }

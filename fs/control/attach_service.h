@@ -28,6 +28,7 @@ struct AttachRequest {
   std::string domain = "default";
   bool wants_mounts = false;
   bool keeps = false;  ///< Outlives the connection that made it.
+  std::string namespace_name;  ///< A kept mount namespace to hand out too; "" = none.
 };
 
 /// One attach that was granted.
@@ -110,7 +111,8 @@ class AttachService {
   std::map<std::string, size_t> mount_use_counts_;
   IdleLayers idle_;
   std::atomic<bool> is_stopping_{false};
-  std::unique_ptr<ThreadPool> background_;
+  // Last: its tasks use the rest. It lives as long as the stores' threads, which give it work.
+  ThreadPool background_{1};
 };
 
 }  // namespace varve::fs

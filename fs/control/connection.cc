@@ -37,6 +37,14 @@ std::string decode_query_text(std::string_view text) {
   return decoded;
 }
 
+// 0 for a process of a PID namespace that this one does not contain.
+pid_t peer_pid_of(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size)) return 0;
+  return peer.pid;
+}
+
 ControlRequest to_control_request(const http::request<http::string_body>& request) {
   ControlRequest result;
   result.method = std::string(request.method_string());
@@ -61,6 +69,7 @@ ControlRequest to_control_request(const http::request<http::string_body>& reques
 Connection::Connection(Socket socket, ControlApi& api, std::chrono::milliseconds request_deadline,
                        std::function<void(Connection*)> closed)
     : socket_(std::move(socket)),
+      peer_pid_(peer_pid_of(socket_.native_handle())),
       api_(api),
       request_deadline_(request_deadline),
       closed_(std::move(closed)),
@@ -106,7 +115,8 @@ void Connection::on_request(beast::error_code error) {
   }
   if (error) return close();
   keeps_alive_ = parser_->get().keep_alive();
-  const ControlRequest request = to_control_request(parser_->get());
+  ControlRequest request = to_control_request(parser_->get());
+  request.peer_pid = peer_pid_;
   auto answer = std::make_shared<ControlAnswer>(
       [weak = weak_from_this(), executor = socket_.get_executor()](ControlResponse response) {
         // Answers come from any thread; std::function wants what it holds to be copyable.

@@ -37,6 +37,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void send_rest();
 
   Socket socket_;
+  const pid_t peer_pid_;
   ControlApi& api_;
   const std::chrono::milliseconds request_deadline_;
   const std::function<void(Connection*)> closed_;

@@ -1,13 +1,21 @@
 #include "fs/control/control_api.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <set>
 
 #include "base/clock.h"
+#include "base/file_io.h"
 #include "fs/control/control_json.h"
 
 namespace varve::fs {
+namespace {
+
+// Each version of a client needs one.
+constexpr size_t kNamespaceCountMax = 16;
+
+}  // namespace
 
 bool ControlAnswer::give(ControlResponse response) {
   if (!claim()) return false;
@@ -46,6 +54,7 @@ void ControlApi::handle(const ControlRequest& request,
   if (what == "GET /v1/layers") body = layers();
   if (what == "GET /v1/stats") body = stats(request);
   if (what == "POST /v1/detach") body = detach(request);
+  if (what == "POST /v1/namespaces") body = keep_namespace(request);
   answer->give(body ? ControlResponse{200, std::move(*body), {}} : error_response(body.error()));
 }
 
@@ -58,9 +67,10 @@ void ControlApi::attach(const ControlRequest& request,
     return;
   }
   const bool keeps = parsed->keeps;
+  const std::string namespace_name = parsed->namespace_name;
   // The scope is held weakly: its end is what tells that the client is gone.
   attaches_.attach(
-      std::move(*parsed), [this, keeps, scope = std::weak_ptr(scope),
+      std::move(*parsed), [this, keeps, namespace_name, scope = std::weak_ptr(scope),
                            answer = std::move(answer)](Result<std::shared_ptr<Attachment>> result) {
         if (!result) {
           answer->give(error_response(result.error()));
@@ -72,8 +82,11 @@ void ControlApi::attach(const ControlRequest& request,
           attaches_.detach(std::move(attachment));
           return;
         }
-        ControlResponse response{200, attachment_json(*attachment, facts_.mountpoint), {}};
+        UniqueFd kept = kept_namespace(namespace_name);
+        ControlResponse response{
+            200, attachment_json(*attachment, facts_.mountpoint, static_cast<bool>(kept)), {}};
         response.fds = std::move(attachment->mounts);
+        if (kept) response.fds.push_back(std::move(kept));
         if (!keeps) {
           std::lock_guard lock(owner->mutex_);
           owner->leases_.insert(attachment->lease);
@@ -103,6 +116,29 @@ Result<std::string> ControlApi::detach(const ControlRequest& request) {
   VARVE_ASSIGN(const std::string lease, parse_detach_request(request.body));
   if (!release(lease)) return fail(ErrorCode::kNotFound, "no attach has lease " + quoted(lease));
   return std::string("{}");
+}
+
+Result<std::string> ControlApi::keep_namespace(const ControlRequest& request) {
+  VARVE_ASSIGN(const std::string name, parse_namespace_request(request.body));
+  if (request.peer_pid <= 0) {
+    return fail(ErrorCode::kUnsupported, "the client's process cannot be seen from here");
+  }
+  // The client waits for the answer, so its process is there and its namespace is the one it means.
+  VARVE_ASSIGN(UniqueFd fd,
+               open_file("/proc/" + std::to_string(request.peer_pid) + "/ns/mnt", O_RDONLY));
+  std::lock_guard lock(mutex_);
+  if (!namespaces_.contains(name) && namespaces_.size() >= kNamespaceCountMax) {
+    return fail(ErrorCode::kBusy, "too many namespaces are kept");
+  }
+  namespaces_.insert_or_assign(name, std::move(fd));
+  return std::string("{}");
+}
+
+UniqueFd ControlApi::kept_namespace(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  const auto found = namespaces_.find(name);
+  if (found == namespaces_.end()) return {};
+  return UniqueFd(fcntl(found->second.get(), F_DUPFD_CLOEXEC, 0));
 }
 
 size_t ControlApi::attachment_count() const {

@@ -18,6 +18,7 @@ struct ControlRequest {
   std::string path;                          ///< Without the query.
   std::map<std::string, std::string> query;  ///< Decoded.
   std::string body;
+  pid_t peer_pid = 0;  ///< Of the process that connected; 0 when it cannot be seen from here.
 };
 
 struct ControlResponse {
@@ -84,6 +85,9 @@ class ControlApi {
   void attach(const ControlRequest& request, const std::shared_ptr<ConnectionScope>& scope,
               std::shared_ptr<ControlAnswer> answer);
   Result<std::string> detach(const ControlRequest& request);
+  Result<std::string> keep_namespace(const ControlRequest& request);
+  /// A descriptor of the kept namespace `name`, empty when there is none.
+  UniqueFd kept_namespace(const std::string& name) const;
   bool release(const std::string& lease);
   std::string status() const;
   std::string layers() const;
@@ -98,6 +102,7 @@ class ControlApi {
   const uint64_t start_ns_;
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Attachment>> attachments_;  // By lease.
+  std::map<std::string, UniqueFd> namespaces_;                      // By name.
 };
 
 }  // namespace varve::fs
