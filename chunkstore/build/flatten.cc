@@ -21,25 +21,6 @@ namespace {
 using erofs::kBlockBytes;
 using erofs::MergedNode;
 
-EntryType entry_type(uint32_t mode) {
-  switch (mode & S_IFMT) {
-    case S_IFREG:
-      return EntryType::kRegular;
-    case S_IFDIR:
-      return EntryType::kDirectory;
-    case S_IFLNK:
-      return EntryType::kSymlink;
-    case S_IFCHR:
-      return EntryType::kCharDevice;
-    case S_IFBLK:
-      return EntryType::kBlockDevice;
-    case S_IFIFO:
-      return EntryType::kFifo;
-    default:
-      return EntryType::kSocket;
-  }
-}
-
 class Flattener {
  public:
   Flattener(const std::vector<FlattenInput>& layers, const FlattenOptions& options)
@@ -154,7 +135,9 @@ Status Flattener::add(const std::string& key, const MergedNode& merged) {
 
 Result<Node> Flattener::node_of(const MergedNode& merged, const erofs::Inode& inode) {
   Entry entry;
-  entry.type = entry_type(inode.mode);
+  const auto type = entry_type_of_mode(inode.mode);
+  VARVE_CHECK(type.has_value());  // The reader refuses inodes without a file type.
+  entry.type = *type;
   entry.mode = inode.mode & 07777;
   entry.uid = inode.uid;
   entry.gid = inode.gid;

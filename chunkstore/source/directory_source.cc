@@ -31,27 +31,6 @@ struct DirCloser {
   void operator()(DIR* stream) const { ::closedir(stream); }
 };
 
-std::optional<EntryType> entry_type(mode_t mode) {
-  switch (mode & S_IFMT) {
-    case S_IFREG:
-      return EntryType::kRegular;
-    case S_IFDIR:
-      return EntryType::kDirectory;
-    case S_IFLNK:
-      return EntryType::kSymlink;
-    case S_IFCHR:
-      return EntryType::kCharDevice;
-    case S_IFBLK:
-      return EntryType::kBlockDevice;
-    case S_IFIFO:
-      return EntryType::kFifo;
-    case S_IFSOCK:
-      return EntryType::kSocket;
-    default:
-      return {};
-  }
-}
-
 Result<std::string> read_link_at(int directory_fd, const char* name) {
   std::string target(kLinkTargetBytesMax + 1, '\0');
   const ssize_t size = ::readlinkat(directory_fd, name, target.data(), target.size());
@@ -169,7 +148,7 @@ class DirectorySource final : public EntrySource {
     }
     WalkedEntry walked;
     Entry& entry = walked.entry;
-    const auto type = entry_type(status.stx_mode);
+    const auto type = entry_type_of_mode(status.stx_mode);
     if (!type) return fail(ErrorCode::kUnsupported, "unknown file type");
     entry.path = join_path(directory, name);
     entry.type = *type;

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -23,6 +26,28 @@ enum class EntryType : uint8_t {
   kWhiteout,  ///< Hides `path` of the layers below; not content of the source.
   kOpaque,    ///< Marks directory `path` opaque; carries no attributes of its own.
 };
+
+/// What the type bits of a st_mode stand for; nothing for a type that Linux does not have.
+inline std::optional<EntryType> entry_type_of_mode(uint32_t mode) {
+  switch (mode & S_IFMT) {
+    case S_IFREG:
+      return EntryType::kRegular;
+    case S_IFDIR:
+      return EntryType::kDirectory;
+    case S_IFLNK:
+      return EntryType::kSymlink;
+    case S_IFCHR:
+      return EntryType::kCharDevice;
+    case S_IFBLK:
+      return EntryType::kBlockDevice;
+    case S_IFIFO:
+      return EntryType::kFifo;
+    case S_IFSOCK:
+      return EntryType::kSocket;
+    default:
+      return {};
+  }
+}
 
 /// Bytes of one regular file that arrive in order, e.g. from a tar. Loop-local.
 class ContentStream {
