@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Whiteouts and opaque marks over three layers of an OCI image, in many orders inside each tar.
+"""Whiteouts and opaque marks over three layers of an OCI image, in every order inside each tar.
 
-    whiteouts.py LAYER_PACK [--orders N]
+    whiteouts.py LAYER_PACK
 
-The same layers must come from every order. Merged by OverlayFS over the kernel's mounts of the
+Entries interact only below one name of the top directory: all permutations of those that share one
+are tried, each merged in a different way with the entries of other names. The same layers must come
+from every order. Merged by OverlayFS over the kernel's mounts of the
 exported layers, by `layer-pack flatten`, and in the exported tar of the stack, the tree must be the
 one that an OCI runtime would show: whiteouts hide what is below their layer, wherever in the tar they
 stand. The reference is made here, from the table of entries alone.
@@ -11,7 +13,9 @@ stand. The reference is made here, from the table of entries alone.
 
 import hashlib
 import io
+import itertools
 import json
+import math
 import os
 import pathlib
 import random
@@ -25,7 +29,6 @@ import compare_trees
 import kernel_mounts
 import store_reader
 
-ORDERS = 20
 OPAQUE = ".wh..wh..opq"
 
 # Each layer is (path, content) entries: a directory ends in '/', a symlink's content is ("->", target).
@@ -67,19 +70,45 @@ def member(path, content, layer):
     return info
 
 
-def tar_of(layer, order):
-    entries = list(LAYERS[layer])
-    order.shuffle(entries)
+def groups_of(layer):
+    """The entries of a layer by the name in the top directory that they are about."""
+    groups = {}
+    for entry in LAYERS[layer]:
+        groups.setdefault(entry[0].split("/")[0].removeprefix(".wh."), []).append(entry)
+    return list(groups.values())
+
+
+def orders_count():
+    """How many orders hold every permutation of every group."""
+    return max(math.factorial(len(group)) for layer in range(len(LAYERS)) for group in groups_of(layer))
+
+
+def entries_in_order(layer, number):
+    """Each group of the layer in its permutation `number`, the groups merged at random."""
+    rest = []
+    for group in groups_of(layer):
+        permutation = number % math.factorial(len(group))
+        rest.append(list(next(itertools.islice(itertools.permutations(group), permutation, None))))
+    chance = random.Random(number)
+    entries = []
+    while rest:
+        group = chance.choice(rest)
+        entries.append(group.pop(0))
+        rest = [group for group in rest if group]
+    return entries
+
+
+def tar_of(layer, number):
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path, content in entries:
+        for path, content in entries_in_order(layer, number):
             data = content if isinstance(content, bytes) else b""
             tar.addfile(member(path, content, layer), io.BytesIO(data))
     return out.getvalue()
 
 
-def write_oci_layout(folder, seed):
-    """An OCI image layout with the three layers, the entries of each in an order of `seed`."""
+def write_oci_layout(folder, number):
+    """An OCI image layout with the three layers, the entries of each in order `number`."""
     blobs = folder / "blobs/sha256"
     blobs.mkdir(parents=True)
 
@@ -88,8 +117,7 @@ def write_oci_layout(folder, seed):
         (blobs / digest).write_bytes(data)
         return {"digest": f"sha256:{digest}", "size": len(data)}
 
-    order = random.Random(seed)
-    tars = [put(tar_of(layer, order)) for layer in range(len(LAYERS))]
+    tars = [put(tar_of(layer, number)) for layer in range(len(LAYERS))]
     config = put(json.dumps({
         "architecture": "amd64", "os": "linux", "config": {"Env": ["A=b"]},
         "rootfs": {"type": "layers", "diff_ids": [tar["digest"] for tar in tars]}}).encode())
@@ -175,9 +203,9 @@ class Whiteouts:
                               stdout=subprocess.PIPE, check=True)
         return done.stdout
 
-    def build(self, seed):
-        layout = self.folder / f"oci-{seed}"
-        write_oci_layout(layout, seed)
+    def build(self, number):
+        layout = self.folder / f"oci-{number}"
+        write_oci_layout(layout, number)
         return json.loads(self.tool("build", layout, "--tag", "stack:1", "--json"))["layers"]
 
     def expect_equal(self, what, tree):
@@ -224,20 +252,17 @@ class Whiteouts:
 
 
 def main():
-    arguments = sys.argv[1:]
-    orders = ORDERS
-    if len(arguments) == 3 and arguments[1] == "--orders":
-        orders = int(arguments[2])
-    elif len(arguments) != 1:
+    if len(sys.argv) != 2:
         sys.exit(__doc__)
     if os.geteuid() != 0:
         print("SKIP: root: mounting needs it")
         return 77
     kernel_mounts.private_namespace()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
-        check = Whiteouts(os.path.abspath(arguments[0]), pathlib.Path(folder))
+        check = Whiteouts(os.path.abspath(sys.argv[1]), pathlib.Path(folder))
         layers = check.build(0)
-        others = [seed for seed in range(1, orders) if check.build(seed) != layers]
+        orders = orders_count()
+        others = [number for number in range(1, orders) if check.build(number) != layers]
         print(f"{'FAILED' if others else 'ok'}: {orders} orders give the layers {layers} {others}")
         check.failures += bool(others)
         check.check_overlay(layers)
