@@ -88,6 +88,30 @@ Xxh128 xxh3_128(ByteView bytes) {
   return {hash.low64, hash.high64};
 }
 
+std::array<uint8_t, 16> Xxh128::canonical() const {
+  XXH128_canonical_t bytes;
+  XXH128_canonicalFromHash(&bytes, {low, high});
+  return std::to_array(bytes.digest);
+}
+
+Xxh3Hasher128::Xxh3Hasher128() : state_(XXH3_createState()) {
+  VARVE_CHECK(state_ != nullptr);
+  XXH3_128bits_reset(static_cast<XXH3_state_t*>(state_.get()));
+}
+
+void Xxh3Hasher128::update(ByteView bytes) {
+  XXH3_128bits_update(static_cast<XXH3_state_t*>(state_.get()), bytes.data(), bytes.size());
+}
+
+Xxh128 Xxh3Hasher128::value() const {
+  const XXH128_hash_t hash = XXH3_128bits_digest(static_cast<const XXH3_state_t*>(state_.get()));
+  return {hash.low64, hash.high64};
+}
+
+void Xxh3Hasher128::Free::operator()(void* state) const {
+  XXH3_freeState(static_cast<XXH3_state_t*>(state));
+}
+
 uint64_t xxh3_64(ByteView bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
 }  // namespace varve

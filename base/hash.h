@@ -50,13 +50,30 @@ class Sha256 {
   std::unique_ptr<State> state_;
 };
 
-/// XXH3-128: guards cached copies and keys hash tables; never a trust anchor.
+/// XXH3-128: finds accidental damage and keys hash tables; never a trust anchor.
 struct Xxh128 {
   uint64_t low = 0;
   uint64_t high = 0;
   bool operator==(const Xxh128&) const = default;
+  /// The 16 bytes that xxhsum prints: big-endian, the high half first.
+  std::array<uint8_t, 16> canonical() const;
 };
 Xxh128 xxh3_128(ByteView bytes);
+
+/// XXH3-128 over pieces. Loop-local.
+class Xxh3Hasher128 {
+ public:
+  Xxh3Hasher128();
+  void update(ByteView bytes);
+  /// Of everything since the construction; more may follow.
+  Xxh128 value() const;
+
+ private:
+  struct Free {
+    void operator()(void* state) const;
+  };
+  std::unique_ptr<void, Free> state_;
+};
 uint64_t xxh3_64(ByteView bytes);
 
 }  // namespace varve

@@ -58,8 +58,8 @@ struct PublishedLayer {
 
 /// Stores chunks and publishes layers made of them.
 ///
-/// Worker threads hash and compress, one thread writes packs in the order of submit() while hashing
-/// them, one publishes finished packs. A chunk that the build has seen, or that lies in a pack of
+/// Worker threads hash and compress, one thread writes packs in the order of submit(),
+/// one publishes finished packs. A chunk that the build has seen, or that lies in a pack of
 /// the store that may be relied on, is not stored again. What can become visible does so in this
 /// order, each durable before the next: packs, placement, layer (image and ref: publish.h). When a
 /// build fails, or is killed, packs may stay behind that nothing names; garbage collection takes

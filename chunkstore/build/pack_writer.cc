@@ -11,22 +11,18 @@ PackWriter::PackWriter(Store& store, uint32_t pack_bytes_max, std::function<uint
       begin_(std::move(begin)),
       finish_(std::move(finish)) {}
 
-Status PackWriter::write(ByteView bytes) {
-  hash_.update(bytes);
-  return writer_->write(bytes);
-}
-
 Result<PackWriter::Place> PackWriter::add(const Digest& id, uint32_t raw_size,
                                           const StoredChunk& stored) {
   if (writer_ && size_with(stored.bytes.size()) > pack_bytes_max_) VARVE_TRY(flush());
   if (!writer_) {
     VARVE_ASSIGN(writer_, store_.create());
     number_ = begin_();
-    hash_ = Sha256();
+    stored_hash_ = Xxh3Hasher128();
   }
   const Place place{number_, size_};
   const auto stored_size = static_cast<uint32_t>(stored.bytes.size());
-  VARVE_TRY(write(stored.bytes));
+  stored_hash_.update(stored.bytes);
+  VARVE_TRY(writer_->write(stored.bytes));
   entries_.push_back({id, size_, stored_size, raw_size, stored.is_raw});
   size_ += stored_size;
   return place;
@@ -34,10 +30,11 @@ Result<PackWriter::Place> PackWriter::add(const Digest& id, uint32_t raw_size,
 
 Status PackWriter::flush() {
   if (!writer_) return {};
-  VARVE_TRY(write(encode_pack_tail(entries_)));
+  const Bytes tail = encode_pack_tail(entries_, stored_hash_.value());
+  VARVE_TRY(writer_->write(tail));
   entries_.clear();
   size_ = 0;
-  return finish_({number_, hash_.finish(), std::move(writer_)});
+  return finish_({number_, pack_id(tail), std::move(writer_)});
 }
 
 }  // namespace varve::chunkstore

@@ -45,7 +45,12 @@ Result<PackEntry> parse_entry(const uint8_t* at, uint64_t expected_offset) {
 
 }  // namespace
 
-Bytes encode_pack_tail(const std::vector<PackEntry>& entries) {
+Digest pack_id(ByteView pack) {
+  VARVE_CHECK_OP(pack.size(), >=, kPackTrailerBytes);
+  return sha256(pack.last(kPackTrailerBytes));
+}
+
+Bytes encode_pack_tail(const std::vector<PackEntry>& entries, const Xxh128& stored_hash) {
   Bytes tail;
   tail.reserve(entries.size() * kPackEntryBytes + kPackTrailerBytes);
   uint64_t offset = 0;
@@ -63,6 +68,7 @@ Bytes encode_pack_tail(const std::vector<PackEntry>& entries) {
   append_le<uint32_t>(tail, static_cast<uint32_t>(entries.size()));
   append_le<uint64_t>(tail, offset);
   append(tail, index_digest.view());
+  append(tail, stored_hash.canonical());
   VARVE_CHECK_OP(offset + tail.size(), <=, kPackBytesMax);
   return tail;
 }
@@ -80,6 +86,7 @@ Result<PackTrailer> parse_pack_trailer(ByteView bytes, uint64_t pack_size) {
   trailer.entry_count = load_le<uint32_t>(bytes.data() + 20);
   trailer.index_offset = load_le<uint64_t>(bytes.data() + 24);
   std::copy_n(bytes.data() + 32, 32, trailer.index_digest.bytes.begin());
+  std::copy_n(bytes.data() + 64, 16, trailer.stored_hash.begin());
   const uint64_t before_trailer = pack_size - kPackTrailerBytes;
   if (trailer.index_offset > before_trailer ||
       trailer.index_size() != before_trailer - trailer.index_offset) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -7,13 +8,13 @@
 #include "base/error.h"
 #include "base/hash.h"
 
-/// The pack object `packs/<hex2>/<hex>`: chunks, index, trailer. Defined by varve-store(5).
+/// The pack object `packs/<hex2>/<pack_id>`: chunks, index, trailer. Defined by varve-store(5).
 namespace varve::chunkstore {
 
 /// The whole object, trailer included.
 inline constexpr uint32_t kPackBytesMax = 64u << 20;
 inline constexpr size_t kPackEntryBytes = 48;
-inline constexpr size_t kPackTrailerBytes = 64;
+inline constexpr size_t kPackTrailerBytes = 80;
 inline constexpr std::string_view kPackMagic = "VARVEPAK";
 
 /// One chunk of a pack. On disk, 48 bytes:
@@ -32,21 +33,29 @@ struct PackEntry {
   bool operator==(const PackEntry&) const = default;
 };
 
-/// The last 64 bytes of a pack:
+/// The last 80 bytes of a pack:
 ///    0  object prefix, magic "VARVEPAK"
 ///   20  u32    entry_count
 ///   24  u64    index_offset   = end of the last chunk
 ///   32  u8[32] index_digest   SHA-256 of the index
+///   64  u8[16] stored_hash    XXH3-128 of all before the index, canonical form
 struct PackTrailer {
   uint32_t entry_count = 0;
   uint64_t index_offset = 0;
   Digest index_digest;
+  std::array<uint8_t, 16> stored_hash{};
 
   uint64_t index_size() const { return uint64_t{entry_count} * kPackEntryBytes; }
 };
 
+/// The name of a pack: SHA-256 of its trailer, which holds the hash of the index, which names every
+/// chunk.
+/// @param pack  The whole pack or any end of it that holds the trailer.
+Digest pack_id(ByteView pack);
+
 /// Index and trailer of a pack whose chunks lie one after another from offset 0 in this order.
-Bytes encode_pack_tail(const std::vector<PackEntry>& entries);
+/// @param stored_hash  Of the stored chunks.
+Bytes encode_pack_tail(const std::vector<PackEntry>& entries, const Xxh128& stored_hash);
 
 /// @param bytes      The last kPackTrailerBytes of the pack.
 /// @param pack_size  Size of the whole object.

@@ -65,6 +65,10 @@ Result<std::vector<PackEntry>> read_pack_index(Store& store, const Digest& pack,
   VARVE_TRY(store.get_range(key, info.size - kPackTrailerBytes, bytes, deadline));
   auto trailer = parse_pack_trailer(bytes, info.size);
   if (!trailer) return fail(std::move(trailer).error(), quoted(key));
+  if (const Digest found = pack_id(bytes); found != pack) {
+    return fail(ErrorCode::kCorruption,
+                fmt::format("{}: trailer has the hash {}", quoted(key), found.hex()));
+  }
   bytes.resize(trailer->index_size());
   VARVE_TRY(store.get_range(key, trailer->index_offset, bytes, deadline));
   auto entries = parse_pack_index(bytes, *trailer);

@@ -30,7 +30,7 @@ Result<std::vector<Digest>> read_placement_packs(Store& store, const LayerHeader
 Result<std::vector<std::string>> layer_closure(Store& store, const Digest& layer,
                                                Deadline deadline);
 
-/// Trailer and index of a pack, checked against each other and the pack's size.
+/// Index of a pack, checked against the pack's name and size: whoever has the name can rely on it.
 Result<std::vector<PackEntry>> read_pack_index(Store& store, const Digest& pack, Deadline deadline);
 
 }  // namespace varve::chunkstore

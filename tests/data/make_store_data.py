@@ -17,10 +17,16 @@ import subprocess
 DATA = pathlib.Path(__file__).resolve().parent
 CORPUS = DATA.parent / "fuzz" / "corpus"
 BLOCK = 4096
+TRAILER_BYTES = 80
 
 
 def sha256(data):
     return hashlib.sha256(data).digest()
+
+
+def xxh3_128(data):
+    printed = subprocess.run(["xxhsum", "-H128"], input=data, stdout=subprocess.PIPE, check=True).stdout
+    return bytes.fromhex(printed.split()[0].decode())
 
 
 def prefix(magic, version=1, compat=0, incompat=0):
@@ -42,7 +48,8 @@ def make_pack(chunks, **kwargs):
         places.append((len(data), len(stored), flags))
         index += sha256(raw) + struct.pack("<4I", len(data), len(stored), len(raw), flags)
         data += stored
-    trailer = prefix(b"VARVEPAK", **kwargs) + struct.pack("<IQ", len(chunks), len(data)) + sha256(index)
+    trailer = (prefix(b"VARVEPAK", **kwargs) + struct.pack("<IQ", len(chunks), len(data)) + sha256(index)
+               + xxh3_128(data))
     return data + index + trailer, places
 
 
@@ -97,7 +104,7 @@ def make_golden(root):
     packs, places = [], {}
     for number, group in enumerate((first, second)):
         pack, spots = make_pack(group)
-        packs.append(sha256(pack))
+        packs.append(sha256(pack[-TRAILER_BYTES:]))
         places |= {sha256(raw): (number, *spot) for raw, spot in zip(group, spots)}
         write(root / "packs" / packs[-1].hex()[:2] / packs[-1].hex(), pack)
     layer, layer_id = make_layer(chunks, len(chunks[0]))
@@ -122,7 +129,7 @@ def patched(data, offset, value, size=4):
 def must_fail(good):
     """Name of the file → (content, the error). The kind of object is the name's ending."""
     pack, layer, placement, image = (good[kind] for kind in ("pack", "layer", "placement", "image"))
-    trailer, size = len(pack) - 64, len(pack)
+    trailer, size = len(pack) - TRAILER_BYTES, len(pack)
     text = image.decode()
     unknown = ", which this program does not know"
     return {

@@ -10,7 +10,8 @@ import struct
 import subprocess
 
 CHUNK_ID_BYTES = 32
-TRAILER = struct.Struct("<8s3I I Q 32s")  # magic, version, compat, incompat, entries, index, digest
+# Magic, version, compat, incompat, entries, index, digest, hash of the stored chunks.
+TRAILER = struct.Struct("<8s3I I Q 32s 16s")
 PACK_ENTRY = struct.Struct("<32s4I")  # id, offset, stored size, raw size, flags
 FLAG_RAW = 1
 LAYER_HEADER = struct.Struct("<8s3I I 3Q 4I")
@@ -53,15 +54,23 @@ def expect(condition, text):
         raise BadStore(text)
 
 
+def xxh3_128(data):
+    """By the program xxhsum: the library of Python has no XXH3."""
+    printed = subprocess.run(["xxhsum", "-H128"], input=data, stdout=subprocess.PIPE, check=True).stdout
+    return bytes.fromhex(printed.split()[0].decode())
+
+
 def read_pack_index(path):
     """The chunks of one pack, by id, after checking the pack's name, trailer and index."""
     data = path.read_bytes()
-    expect(hashlib.sha256(data).hexdigest() == path.name, f"{path}: is not what its name says")
-    magic, _, _, incompat, count, index, digest = TRAILER.unpack(data[-TRAILER.size:])
+    expect(hashlib.sha256(data[-TRAILER.size:]).hexdigest() == path.name,
+           f"{path}: is not what its name says")
+    magic, _, _, incompat, count, index, digest, stored_hash = TRAILER.unpack(data[-TRAILER.size:])
     expect(magic == b"VARVEPAK" and incompat == 0, f"{path}: no pack of this version")
     entries = data[index:-TRAILER.size]
     expect(len(entries) == count * PACK_ENTRY.size, f"{path}: index of {len(entries)} bytes")
     expect(hashlib.sha256(entries).digest() == digest, f"{path}: the index does not match its hash")
+    expect(xxh3_128(data[:index]) == stored_hash, f"{path}: the chunks do not match their hash")
     return {chunk: StoredChunk(path, offset, stored, raw, bool(flags & FLAG_RAW))
             for chunk, offset, stored, raw, flags in PACK_ENTRY.iter_unpack(entries)}
 

@@ -57,8 +57,8 @@ void put_placement(Store& store, TestLayer& layer, size_t chunks_per_pack) {
       placement.stored_bytes += stored.bytes.size();
       append(pack, stored.bytes);
     }
-    append(pack, encode_pack_tail(entries));
-    layer.packs.push_back(sha256(pack));
+    append(pack, encode_pack_tail(entries, xxh3_128(pack)));
+    layer.packs.push_back(pack_id(pack));
     store.put_if_absent(pack_key(layer.packs.back()), pack, kNoDeadline).value();
     if (end == layer.chunks.size()) break;
   }

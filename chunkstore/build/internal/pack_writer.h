@@ -19,7 +19,7 @@ struct FinishedPack {
   std::unique_ptr<ObjectWriter> writer;
 };
 
-/// Writes chunks one after another into packs, hashing while it writes. Loop-local.
+/// Writes chunks one after another into packs. Loop-local.
 class PackWriter {
  public:
   struct Place {
@@ -38,7 +38,6 @@ class PackWriter {
   Status flush();
 
  private:
-  Status write(ByteView bytes);
   uint64_t size_with(size_t stored_size) const {
     return size_ + stored_size + (entries_.size() + 1) * kPackEntryBytes + kPackTrailerBytes;
   }
@@ -49,7 +48,7 @@ class PackWriter {
   const std::function<Status(FinishedPack)> finish_;
   std::unique_ptr<ObjectWriter> writer_;
   uint32_t number_ = 0;
-  Sha256 hash_;
+  Xxh3Hasher128 stored_hash_;
   std::vector<PackEntry> entries_;
   uint32_t size_ = 0;
 };

@@ -31,5 +31,18 @@ TEST(HashTest, Xxh3DependsOnEveryByte) {
   EXPECT_EQ(xxh3_128(as_bytes("abc")), xxh3_128(as_bytes("abc")));
 }
 
+TEST(HashTest, Xxh3OfPiecesIsWhatXxhsumPrints) {
+  // printf abc | xxhsum -H128
+  constexpr std::array<uint8_t, 16> kPrinted = {0x06, 0xb0, 0x5a, 0xb6, 0x73, 0x3a, 0x61, 0x85,
+                                                0x78, 0xaf, 0x5f, 0x94, 0x89, 0x2f, 0x39, 0x50};
+  EXPECT_EQ(xxh3_128(as_bytes("abc")).canonical(), kPrinted);
+  Xxh3Hasher128 pieces;
+  pieces.update(as_bytes("ab"));
+  pieces.update(as_bytes(""));
+  pieces.update(as_bytes("c"));
+  EXPECT_EQ(pieces.value().canonical(), kPrinted);
+  EXPECT_EQ(Xxh3Hasher128().value(), xxh3_128({}));
+}
+
 }  // namespace
 }  // namespace varve

@@ -85,38 +85,56 @@ std::vector<PackEntry> sample_entries() {
 }
 
 TEST(PackFormatTest, TailRoundTrips) {
-  const Bytes tail = encode_pack_tail(sample_entries());
+  const Bytes tail = encode_pack_tail(sample_entries(), {1, 2});
   const uint64_t pack_size = 30 + tail.size();
   const auto trailer =
       parse_pack_trailer(ByteView(tail).last(kPackTrailerBytes), pack_size).value();
   EXPECT_EQ(trailer.index_offset, 30u);
+  EXPECT_EQ(trailer.stored_hash, (Xxh128{1, 2}).canonical());
   EXPECT_EQ(parse_pack_index(ByteView(tail).first(trailer.index_size()), trailer).value(),
             sample_entries());
 }
 
+TEST(PackFormatTest, ThePacksNameIsThatOfItsTrailerAndCoversTheIndex) {
+  const Bytes tail = encode_pack_tail(sample_entries(), {1, 2});
+  Bytes pack(30 + tail.size(), 7);
+  std::ranges::copy(tail, pack.begin() + 30);
+  EXPECT_EQ(pack_id(pack), pack_id(tail));
+  EXPECT_EQ(pack_id(pack), sha256(ByteView(pack).last(80)));
+  auto entries = sample_entries();
+  entries[0].id.bytes[0] ^= 1;
+  EXPECT_NE(pack_id(encode_pack_tail(entries, {1, 2})), pack_id(tail));
+  for (size_t at = tail.size() - kPackTrailerBytes; at < tail.size(); ++at) {
+    Bytes damaged = tail;
+    damaged[at] ^= 1;
+    EXPECT_NE(pack_id(damaged), pack_id(tail)) << "byte " << at;
+  }
+}
+
 TEST(PackFormatTest, RefusesATailThatDoesNotFitThePack) {
-  const Bytes tail = encode_pack_tail(sample_entries());
+  const Bytes tail = encode_pack_tail(sample_entries(), {1, 2});
   const ByteView trailer = ByteView(tail).last(kPackTrailerBytes);
   EXPECT_FALSE(parse_pack_trailer(trailer, 30 + tail.size() + 1));
   EXPECT_FALSE(parse_pack_trailer(trailer, 30 + tail.size() - 1));
   EXPECT_FALSE(parse_pack_trailer(trailer, kPackTrailerBytes));
   EXPECT_FALSE(parse_pack_trailer(trailer, UINT64_MAX));
-  EXPECT_FALSE(parse_pack_trailer(trailer.first(63), 30 + tail.size()));
+  EXPECT_FALSE(parse_pack_trailer(trailer.first(79), 30 + tail.size()));
   Bytes huge(trailer.begin(), trailer.end());
   store_le<uint64_t>(huge.data() + 24, UINT64_MAX - 95);
   EXPECT_EQ(parse_pack_trailer(huge, 30 + tail.size()).error().code(), ErrorCode::kCorruption);
 }
 
 TEST(PackFormatTest, EveryFlippedBitOfTheIndexIsNoticed) {
-  const Bytes tail = encode_pack_tail(sample_entries());
+  const Bytes tail = encode_pack_tail(sample_entries(), {1, 2});
   const uint64_t pack_size = 30 + tail.size();
   for (size_t bit = 0; bit < tail.size() * 8; ++bit) {
     Bytes damaged = tail;
     damaged[bit / 8] ^= static_cast<uint8_t>(1 << bit % 8);
     const auto trailer = parse_pack_trailer(ByteView(damaged).last(kPackTrailerBytes), pack_size);
-    // The compat word is the one that readers ignore.
+    // The compat word is ignored, and the hash of the stored chunks says nothing of the index.
     const size_t trailer_byte = bit / 8 - 2 * kPackEntryBytes;
-    if (bit / 8 >= 2 * kPackEntryBytes && trailer_byte >= 12 && trailer_byte < 16) {
+    if (bit / 8 >= 2 * kPackEntryBytes &&
+        ((trailer_byte >= 12 && trailer_byte < 16) || trailer_byte >= 64)) {
       EXPECT_TRUE(trailer);
       continue;
     }
@@ -128,7 +146,7 @@ TEST(PackFormatTest, EveryFlippedBitOfTheIndexIsNoticed) {
 
 TEST(PackFormatTest, RefusesEntriesThatOverlapOrHaveImpossibleSizes) {
   const auto parse_with = [](size_t at, uint32_t value) {
-    Bytes tail = encode_pack_tail(sample_entries());
+    Bytes tail = encode_pack_tail(sample_entries(), {1, 2});
     store_le<uint32_t>(tail.data() + at, value);
     const size_t index_size = 2 * kPackEntryBytes;
     const Digest digest = sha256(ByteView(tail).first(index_size));

@@ -17,6 +17,7 @@
 #include "chunkstore/read/stats.h"
 #include "chunkstore/read/verify.h"
 #include "chunkstore/store/file_store.h"
+#include "chunkstore/store/closure.h"
 #include "chunkstore/store/gc.h"
 #include "chunkstore/store/lease.h"
 #include "tests/support/crash_file_ops.h"
@@ -324,6 +325,23 @@ TEST_F(UpkeepTest, FaultsNameTheObjectAndThePlaceAndDoNotStopTheCheck) {
   EXPECT_EQ(found[0].key, "packs/zz/junk");
   EXPECT_TRUE(found[1].key.starts_with("placements/"));
   EXPECT_EQ(found[2].key, "refs/kept:1");
+}
+
+TEST_F(UpkeepTest, AWholePackUnderAnotherNameIsNotUsed) {
+  const std::string wrong = pack_key(kept_.packs[1]);
+  const Bytes other = disk_->get(pack_key(kept_.packs[0]), 1 << 26, kNoDeadline).value();
+  test::must(disk_->replace(wrong, other, kNoDeadline));
+  const auto entries = read_pack_index(*disk_, kept_.packs[1], kNoDeadline);
+  ASSERT_FALSE(entries);
+  EXPECT_EQ(entries.error().code(), ErrorCode::kCorruption);
+  VerifyOptions shallow;
+  shallow.is_deep = false;
+  const auto found = verify_store(*disk_, shallow).value().faults;
+  ASSERT_FALSE(found.empty());
+  EXPECT_EQ(found[0].key, wrong);
+  EXPECT_NE(found[0].message.find("trailer has the hash " + kept_.packs[0].hex()),
+            std::string::npos)
+      << found[0].message;
 }
 
 TEST_F(UpkeepTest, AShallowCheckReadsNoChunk) {
