@@ -30,6 +30,7 @@ struct DaemonOptions {
   StoreOpener open_store;                ///< Default: chunkstore::open_store.
   std::function<Status()> probe_ring;    ///< Default: asks the kernel.
   bool mount_with_loop_devices = false;  ///< As on kernels before 6.12.
+  bool keep_mounts_attached = false;     ///< As on kernels before 6.15.
 };
 
 /// Runs the daemon until SIGTERM, SIGINT, the end of its linger time, or an unmount from outside.

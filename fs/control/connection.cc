@@ -149,13 +149,14 @@ void Connection::respond(ControlResponse response) {
   send_descriptors();
 }
 
-// Each message carries some of the descriptors and one byte of the answer; the rest of the answer
-// follows in send_rest().
+// Each message carries some of the descriptors and one byte of the answer, the last one as much of
+// the answer as the socket takes; what is left follows in send_rest().
 void Connection::send_descriptors() {
   while (sent_fd_count_ < fds_.size()) {
     const size_t count = std::min(fds_.size() - sent_fd_count_, ControlServer::kFdsInMessageMax);
     alignas(cmsghdr) char control[CMSG_SPACE(ControlServer::kFdsInMessageMax * sizeof(int))]{};
-    iovec part{response_.data() + sent_bytes_, 1};
+    const bool is_last = sent_fd_count_ + count == fds_.size();
+    iovec part{response_.data() + sent_bytes_, is_last ? response_.size() - sent_bytes_ : 1};
     msghdr message{};
     message.msg_iov = &part;
     message.msg_iovlen = 1;
@@ -169,9 +170,10 @@ void Connection::send_descriptors() {
       const int fd = fds_[sent_fd_count_ + i].get();
       std::memcpy(CMSG_DATA(rights) + i * sizeof(int), &fd, sizeof(fd));
     }
-    if (sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) == 1) {
+    const ssize_t size = sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (size > 0) {
       sent_fd_count_ += count;
-      ++sent_bytes_;
+      sent_bytes_ += static_cast<size_t>(size);
       continue;
     }
     if (errno != EAGAIN && errno != EINTR) return close();

@@ -24,7 +24,8 @@ class Helper {
   explicit Helper(const MounterOptions& options) : options_(options) {}
 
   Status set_up();
-  Result<UniqueFd> mount(int mount_root_fd, const std::string& key);
+  /// Answers a request for a mount of `key`, in `answer`.
+  Status mount(int mount_root_fd, const std::string& key, Message& answer);
   Status drop(const std::string& key);
 
  private:
@@ -76,15 +77,21 @@ Result<UniqueFd> Helper::make_loop_mount(int layer_fd) {
   return make_erofs_mount(device.name, false);
 }
 
-Result<UniqueFd> Helper::mount(int mount_root_fd, const std::string& key) {
+Status Helper::mount(int mount_root_fd, const std::string& key, Message& answer) {
   if (const auto found = mounts_.find(key); found != mounts_.end()) {
-    return clone_mount(found->second);
+    VARVE_ASSIGN(answer.fd, clone_mount(found->second));
+    return {};
   }
   VARVE_ASSIGN(const UniqueFd layer,
                open_file_at(mount_root_fd, key, O_PATH | O_DIRECTORY | O_NOFOLLOW));
   auto mounted = make_mount(layer.get());
   if (chdir("/")) return fail_errno("leaving the layer's directory");
-  if (!mounted) return mounted;
+  if (!mounted) return tl::unexpected(std::move(mounted).error());
+  if (!options_.attached_only && clone_detached_mount(mounted->get())) {
+    answer.operation = kOriginal;
+    answer.fd = std::move(*mounted);
+    return {};
+  }
   const std::string path = "/" + std::to_string(next_number_++);
   if (mkdir(path.c_str(), 0700)) return fail_errno("mkdir");
   Status attached = attach_mount(mounted->get(), path);
@@ -93,7 +100,8 @@ Result<UniqueFd> Helper::mount(int mount_root_fd, const std::string& key) {
     return tl::unexpected(std::move(attached).error());
   }
   mounts_.emplace(key, path);
-  return clone_mount(path);
+  VARVE_ASSIGN(answer.fd, clone_mount(path));
+  return {};
 }
 
 Status Helper::drop(const std::string& key) {
@@ -116,17 +124,8 @@ Message answer_to(Helper& helper, const Message& request) {
   Message answer;
   answer.sequence = request.sequence;
   answer.operation = request.operation;
-  Status status;
-  if (request.operation == kMount) {
-    auto fd = helper.mount(request.fd.get(), request.text);
-    if (fd) {
-      answer.fd = std::move(*fd);
-    } else {
-      status = tl::unexpected(std::move(fd).error());
-    }
-  } else {
-    status = helper.drop(request.text);
-  }
+  Status status = request.operation == kMount ? helper.mount(request.fd.get(), request.text, answer)
+                                              : helper.drop(request.text);
   if (!status) {
     answer.error = status.error().code();
     answer.text = status.error().to_string();

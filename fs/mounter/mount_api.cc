@@ -56,6 +56,13 @@ Result<UniqueFd> clone_mount(const std::string& path) {
   return fd;
 }
 
+Result<UniqueFd> clone_detached_mount(int mount_fd) {
+  UniqueFd fd(static_cast<int>(
+      syscall(SYS_open_tree, mount_fd, "", AT_EMPTY_PATH | OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC)));
+  if (!fd) return fail_errno("open_tree");
+  return fd;
+}
+
 Status attach_mount(int mount_fd, const std::string& path) {
   if (syscall(SYS_move_mount, mount_fd, "", AT_FDCWD, path.c_str(), MOVE_MOUNT_F_EMPTY_PATH)) {
     return fail_errno("move_mount");

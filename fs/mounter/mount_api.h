@@ -20,6 +20,10 @@ Result<UniqueFd> make_erofs_mount(const std::string& source, bool directio);
 /// A detached clone of the mount at `path`.
 Result<UniqueFd> clone_mount(const std::string& path);
 
+/// A detached clone of a detached mount that make_erofs_mount() made, in whatever mount namespace.
+/// Errors: errno EINVAL before Linux 6.15, which clones attached mounts only.
+Result<UniqueFd> clone_detached_mount(int mount_fd);
+
 /// Puts a detached mount at `path`.
 Status attach_mount(int mount_fd, const std::string& path);
 

@@ -13,6 +13,7 @@
 #include "base/file_io.h"
 #include "fs/mounter/helper.h"
 #include "fs/mounter/message.h"
+#include "fs/mounter/mount_api.h"
 
 namespace varve::fs {
 namespace {
@@ -57,21 +58,29 @@ Mounter::~Mounter() {
 }
 
 Result<UniqueFd> Mounter::mount(const std::string& key) {
+  std::lock_guard lock(mutex_);
+  if (const auto original = originals_.find(key); original != originals_.end()) {
+    return mounter::clone_detached_mount(original->second.get());
+  }
   // Opened for the request only: a helper that kept it would keep the mount busy.
   VARVE_ASSIGN(UniqueFd root, open_file(mountpoint_, O_PATH | O_DIRECTORY));
-  auto fd = request(mounter::kMount, key, std::move(root));
-  if (!fd) return fail(std::move(fd).error(), "mounting the image of '" + key + "'");
-  return fd;
+  auto answer = request(mounter::kMount, key, std::move(root));
+  if (!answer) return fail(std::move(answer).error(), "mounting the image of '" + key + "'");
+  if (answer->operation != mounter::kOriginal) return std::move(answer->fd);
+  VARVE_ASSIGN(UniqueFd clone, mounter::clone_detached_mount(answer->fd.get()));
+  originals_.emplace(key, std::move(answer->fd));
+  return clone;
 }
 
 Status Mounter::drop(const std::string& key) {
+  std::lock_guard lock(mutex_);
+  if (originals_.erase(key) != 0) return {};
   auto dropped = request(mounter::kDrop, key, {});
   if (!dropped) return fail(std::move(dropped).error(), "unmounting the image of '" + key + "'");
   return {};
 }
 
-Result<UniqueFd> Mounter::request(char operation, const std::string& key, UniqueFd fd) {
-  std::lock_guard lock(mutex_);
+Result<mounter::Message> Mounter::request(char operation, const std::string& key, UniqueFd fd) {
   mounter::Message message;
   message.sequence = next_sequence_++;
   message.operation = operation;
@@ -83,7 +92,7 @@ Result<UniqueFd> Mounter::request(char operation, const std::string& key, Unique
     // The late answer to a request that was given up.
     if (answer.sequence != message.sequence) continue;
     if (!answer.text.empty()) return fail(answer.error, answer.text);
-    return std::move(answer.fd);
+    return answer;
   }
 }
 

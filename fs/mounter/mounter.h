@@ -3,12 +3,14 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 
 #include "base/error.h"
 #include "base/unique_fd.h"
+#include "fs/mounter/message.h"
 
 namespace varve::fs {
 
@@ -18,15 +20,19 @@ struct MounterOptions {
   std::string scratch_directory;
   /// Makes loop devices even where the kernel mounts files: for tests.
   bool loop_only = false;
+  /// Keeps mounts in the helper's namespace even where detached ones can be cloned: for tests.
+  bool attached_only = false;
 };
 
 /// Makes kernel EROFS mounts of the images that the FUSE mount shows, one a key, shared by all who
 /// ask for it.
 ///
-/// The mounts live in the private mount namespace of a helper process, so the host's mount table
-/// stays clean. It is a process and not a thread because opening an image waits for an answer of
-/// this very daemon: were it killed while a thread of its own waits for itself, the descriptor of
-/// /dev/fuse would stay open in that thread and nothing would ever end the wait.
+/// A helper process makes them. It is a process and not a thread because opening an image waits for
+/// an answer of this very daemon: were it killed while a thread of its own waits for itself, the
+/// descriptor of /dev/fuse would stay open in that thread and nothing would ever end the wait.
+/// The mounts are kept detached in this process, which clones them without asking anybody; before
+/// Linux 6.15, which cannot do that, they are attached in the helper's private mount namespace and
+/// cloned there. The host's mount table stays clean either way.
 /// Thread-safe: one request at a time.
 class Mounter {
  public:
@@ -49,10 +55,12 @@ class Mounter {
   Mounter(std::string mountpoint, UniqueFd socket, pid_t helper)
       : mountpoint_(std::move(mountpoint)), socket_(std::move(socket)), helper_(helper) {}
 
-  Result<UniqueFd> request(char operation, const std::string& key, UniqueFd fd);
+  /// With mutex_ held.
+  Result<mounter::Message> request(char operation, const std::string& key, UniqueFd fd);
 
   const std::string mountpoint_;
   std::mutex mutex_;
+  std::map<std::string, UniqueFd> originals_;  // By key; empty where the helper keeps them.
   UniqueFd socket_;
   pid_t helper_;
   uint32_t next_sequence_ = 1;

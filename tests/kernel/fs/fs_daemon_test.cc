@@ -111,6 +111,19 @@ TEST(FsDaemonTest, MountsThroughLoopDevicesWhereTheKernelMountsNoFiles) {
   EXPECT_EQ(compare_trees(shared.source, mounted + "/."), std::vector<std::string>());
 }
 
+TEST(FsDaemonTest, KeepsMountsAttachedWhereTheKernelClonesNoDetachedOnes) {
+  const SharedImage& shared = SharedImage::get();
+  VarvefsProcess varvefs(TransportKind::kDev, shared.store_directory);
+  varvefs.options().keep_mounts_attached = true;
+  varvefs.start();
+  for (int i = 0; i < 2; ++i) {
+    ControlClient client = varvefs.connect();
+    const auto answer = varvefs.attach(client, "app:v1", "default", true);
+    const std::string mounted = "/proc/self/fd/" + std::to_string(answer.fds.at(0).get());
+    EXPECT_EQ(compare_trees(shared.source, mounted + "/."), std::vector<std::string>());
+  }
+}
+
 TEST(FsDaemonTest, TheHostSeesNoMountButTheOne) {
   const auto mount_count = [] {
     const Bytes text = read_file("/proc/self/mountinfo", 64 << 20).value();
