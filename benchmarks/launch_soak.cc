@@ -3,8 +3,9 @@
 //
 //   launch_soak --runs N --run-dir DIR --state-dir DIR -- COMMAND...
 //
-// COMMAND is a whole `varve run` command line with the same two directories. JSON goes to standard
-// output; the exit status is 1 when anything is left. Nothing else may start sandboxes meanwhile.
+// COMMAND is a whole `varve run` command line with the same two directories, and a varvefs serves
+// RUN-DIR. The first run counts as well. JSON goes to standard output; the exit status is 1 when
+// anything is left. Nothing else may start sandboxes meanwhile.
 #include <dirent.h>
 #include <spawn.h>
 #include <sys/stat.h>
@@ -33,7 +34,10 @@ std::set<std::string> list(const std::string& path) {
   std::set<std::string> names;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(path.c_str()), ::closedir);
   if (!stream) return names;
-  while (const dirent* entry = ::readdir(stream.get())) names.insert(entry->d_name);
+  while (const dirent* entry = ::readdir(stream.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.insert(name);
+  }
   return names;
 }
 
@@ -66,14 +70,19 @@ Snapshot snapshot(const std::string& run_dir, const std::string& state_dir) {
   // Sandboxes of a run directory carry its identity in their groups' names.
   struct stat pool {};
   (void)::stat((run_dir + "/sandboxes").c_str(), &pool);
-  const std::string prefix = std::to_string(pool.st_dev) + "-" + std::to_string(pool.st_ino) + "-";
+  const std::string prefix =
+      "varve-" + std::to_string(pool.st_dev) + "-" + std::to_string(pool.st_ino) + "-";
   for (const char* hierarchy : {"", "/memory", "/cpu", "/pids", "/freezer", "/unified"}) {
-    for (const std::string& name : list(std::string("/sys/fs/cgroup") + hierarchy + "/varve")) {
-      if (name.starts_with(prefix)) state["cgroups"].insert(std::string(hierarchy) + "/" + name);
+    for (const std::string& name : list(std::string("/sys/fs/cgroup") + hierarchy)) {
+      if (name == "varve" || name.starts_with(prefix)) {
+        state["cgroups"].insert(std::string(hierarchy) + "/" + name);
+      }
     }
   }
   state["processes"] = processes(run_dir);
   state["run directory"] = list(run_dir);
+  // The directory of the slots is part of a run directory, like varvefs' socket.
+  state["run directory"].erase("sandboxes");
   state["slots"] = list(run_dir + "/sandboxes");
   state["state directory"] = list(state_dir);
   return state;
@@ -106,8 +115,6 @@ int main(int argc, char** argv) {
     return 2;
   }
   command.push_back(nullptr);
-  // The first run makes what stays: varvefs, the parent groups, the directories.
-  if (launch(command) != 0) return 1;
   const Snapshot before = snapshot(run_dir, state_dir);
   const uint64_t start = varve::monotonic_ns();
   int failed = 0;

@@ -16,7 +16,7 @@
 namespace varve::qos {
 namespace {
 
-constexpr char kParentName[] = "varve";
+constexpr char kNamePrefix[] = "varve-";
 constexpr int64_t kRemoveTimeoutMs = 5000;
 constexpr uint32_t kCpuPeriodUsec = 100'000;
 
@@ -65,31 +65,31 @@ bool exists(int directory, const char* file) {
   return ::faccessat(directory, file, F_OK, 0) == 0;
 }
 
-/// Enables the controllers for the groups below `directory`. Only the kernel knows what is allowed:
-/// in a container its own processes may sit in the way (EBUSY).
-Status enable_controllers(int directory, const std::string& what) {
-  const std::string enabled = read_text(directory, "cgroup.subtree_control");
-  const std::string available = read_text(directory, "cgroup.controllers");
-  for (const char* controller : {"memory", "cpu", "pids"}) {
-    if (available.find(controller) == std::string::npos) continue;
-    if (enabled.find(controller) != std::string::npos) continue;
-    auto status = write_value(directory, "cgroup.subtree_control", std::string("+") + controller);
-    if (!status) return fail(std::move(status).error(), "enabling controllers for " + what);
+bool has_word(std::string_view text, std::string_view word) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find_first_of(" \n", at), text.size());
+    if (text.substr(at, end - at) == word) return true;
+    at = end + 1;
   }
-  return {};
+  return false;
 }
 
-Status make_parent(const CgroupHierarchy& hierarchy) {
-  if (::mkdirat(hierarchy.root.get(), kParentName, 0755) != 0 && errno != EEXIST) {
-    return fail_errno("creating " + label(hierarchy, kParentName));
+/// Enables a v2 hierarchy's controllers for the groups below its top, where nobody has. Only the
+/// kernel knows what is allowed: in a container its own processes may sit in the way (EBUSY).
+Status enable_controllers(const CgroupHierarchy& hierarchy) {
+  const int top = hierarchy.root.get();
+  if (!hierarchy.has_memory && !hierarchy.has_cpu && !hierarchy.has_pids) return {};
+  const std::string enabled = read_text(top, "cgroup.subtree_control");
+  for (const auto& [has, controller] :
+       {std::pair{hierarchy.has_memory, "memory"}, std::pair{hierarchy.has_cpu, "cpu"},
+        std::pair{hierarchy.has_pids, "pids"}}) {
+    if (!has || has_word(enabled, controller)) continue;
+    auto status = write_value(top, "cgroup.subtree_control", std::string("+") + controller);
+    if (!status) {
+      return fail(std::move(status).error(), "enabling controllers for " + label(hierarchy, "/"));
+    }
   }
-  if (!hierarchy.is_v2 || !(hierarchy.has_memory || hierarchy.has_cpu || hierarchy.has_pids)) {
-    return {};
-  }
-  VARVE_TRY(enable_controllers(hierarchy.root.get(), label(hierarchy, "/")));
-  VARVE_ASSIGN(const UniqueFd parent,
-               open_file_at(hierarchy.root.get(), kParentName, O_PATH | O_DIRECTORY));
-  return enable_controllers(parent.get(), label(hierarchy, kParentName));
+  return {};
 }
 
 /// One round of SIGKILL to every process listed; true when none was there.
@@ -156,12 +156,9 @@ Result<CgroupHost> CgroupHost::probe(const std::string& mount_path) {
     const std::string controllers = read_text(root.get(), "cgroup.controllers");
     CgroupHierarchy hierarchy;
     hierarchy.is_v2 = true;
-    hierarchy.has_memory = controllers.find("memory") != std::string::npos;
-    hierarchy.has_pids = controllers.find("pids") != std::string::npos;
-    // "cpuset" contains "cpu" as well.
-    for (size_t at = 0; (at = controllers.find("cpu", at)) != std::string::npos; at += 3) {
-      if (controllers.compare(at, 6, "cpuset") != 0) hierarchy.has_cpu = true;
-    }
+    hierarchy.has_memory = has_word(controllers, "memory");
+    hierarchy.has_cpu = has_word(controllers, "cpu");
+    hierarchy.has_pids = has_word(controllers, "pids");
     hierarchy.root = std::move(root);
     hierarchy.name = std::move(name);
     host.hierarchies_.push_back(std::move(hierarchy));
@@ -245,13 +242,11 @@ Status SandboxCgroup::set_limits(const Group& group, const CgroupLimits& limits)
 
 Status SandboxCgroup::add_group(const CgroupHierarchy& hierarchy) {
   const int root = hierarchy.root.get();
-  for (int attempt = 0; ::mkdirat(root, path_.c_str(), 0755) != 0; ++attempt) {
-    if (attempt == 3) return fail_errno("creating " + label(hierarchy, path_));
-    if (errno == ENOENT) {
-      VARVE_TRY(make_parent(hierarchy));
-    } else if (errno == EEXIST) {
-      VARVE_TRY(remove_directory(hierarchy, path_));
-    } else {
+  if (hierarchy.is_v2) VARVE_TRY(enable_controllers(hierarchy));
+  if (::mkdirat(root, path_.c_str(), 0755) != 0) {
+    if (errno != EEXIST) return fail_errno("creating " + label(hierarchy, path_));
+    VARVE_TRY(remove_directory(hierarchy, path_));
+    if (::mkdirat(root, path_.c_str(), 0755) != 0) {
       return fail_errno("creating " + label(hierarchy, path_));
     }
   }
@@ -278,7 +273,7 @@ Result<SandboxCgroup> SandboxCgroup::create(const CgroupHost& host, const std::s
   if (limits.pids_max && !host.has_pids()) {
     return fail(ErrorCode::kUnsupported, "this host has no pids cgroup controller");
   }
-  SandboxCgroup cgroup(std::string(kParentName) + "/" + name);
+  SandboxCgroup cgroup(kNamePrefix + name);
   for (const CgroupHierarchy& hierarchy : host.hierarchies()) {
     VARVE_TRY(cgroup.add_group(hierarchy));
     auto status = set_limits(cgroup.groups_.back(), limits);
@@ -291,7 +286,7 @@ Result<SandboxCgroup> SandboxCgroup::create(const CgroupHost& host, const std::s
 
 Status SandboxCgroup::remove_stale(const CgroupHost& host, const std::string& name) {
   for (const CgroupHierarchy& hierarchy : host.hierarchies()) {
-    VARVE_TRY(remove_directory(hierarchy, std::string(kParentName) + "/" + name));
+    VARVE_TRY(remove_directory(hierarchy, kNamePrefix + name));
   }
   return {};
 }

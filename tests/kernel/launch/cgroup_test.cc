@@ -27,7 +27,7 @@ class CgroupTest : public testing::Test {
     for (const char* hierarchy : {"", "/memory", "/cpu", "/pids", "/freezer", "/unified"}) {
       struct stat status;
       EXPECT_NE(
-          ::stat((std::string("/sys/fs/cgroup") + hierarchy + "/varve/" + name()).c_str(), &status),
+          ::stat((std::string("/sys/fs/cgroup") + hierarchy + "/varve-" + name()).c_str(), &status),
           0)
           << hierarchy;
     }
