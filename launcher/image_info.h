@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "base/unique_fd.h"
 
 namespace varve::launcher {
@@ -38,5 +39,9 @@ struct ImageInfo {
 /// is seen through the upper one anyway, and overlayfs refuses one tree twice. `mounts` is empty or
 /// has one entry a layer.
 void drop_repeated_layers(std::vector<LayerInfo>& layers, std::vector<UniqueFd>& mounts);
+
+/// Drops the layers below the topmost one whose root is marked opaque, with their mounts: overlayfs
+/// heeds the mark everywhere but at the root. One mount a layer.
+Status drop_hidden_layers(std::vector<LayerInfo>& layers, std::vector<UniqueFd>& mounts);
 
 }  // namespace varve::launcher

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <optional>
 
 #include "base/file_io.h"
 #include "launcher/control_client.h"
@@ -20,7 +21,7 @@
 namespace varve::launcher {
 namespace {
 
-constexpr size_t kLeaseBytesMax = 4096;
+constexpr size_t kRecordBytesMax = 4096;
 
 Result<std::string> real_path(const std::string& path) {
   char buffer[PATH_MAX];
@@ -69,15 +70,62 @@ Status detach(const std::string& run_dir, const std::string& lease) {
   return tl::unexpected<Error>(std::move(response).error());
 }
 
+/// What tells a mount from the next one at the same place: its id that is never given again
+/// (Linux 6.8), or else its filesystem.
+Result<std::string> mount_identity(int directory, const std::string& path) {
+  constexpr unsigned kMountIdUnique = 0x4000;  // STATX_MNT_ID_UNIQUE
+  struct statx status {};
+  const int flags = AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT | (path.empty() ? AT_EMPTY_PATH : 0);
+  if (::statx(directory, path.c_str(), flags, kMountIdUnique, &status) != 0) {
+    return fail_errno("inspecting a mount");
+  }
+  if ((status.stx_mask & kMountIdUnique) != 0) return "mount " + std::to_string(status.stx_mnt_id);
+  return "filesystem " + std::to_string(status.stx_dev_major) + ":" +
+         std::to_string(status.stx_dev_minor);
+}
+
+/// What is remembered of a mount.
+struct Record {
+  std::string lease;
+  std::string identity;
+};
+
+Result<std::optional<Record>> read_record(const std::string& path) {
+  auto bytes = read_file(path, kRecordBytesMax);
+  if (!bytes && bytes.error().code() == ErrorCode::kNotFound) return std::nullopt;
+  if (!bytes) return tl::unexpected<Error>(std::move(bytes).error());
+  const std::string text(as_text(*bytes));
+  const size_t line_end = std::min(text.find('\n'), text.size());
+  return Record{text.substr(0, line_end), text.substr(std::min(line_end + 1, text.size()))};
+}
+
+Result<bool> is_mounted(const Record& record, const std::string& directory) {
+  VARVE_ASSIGN(const std::string found, mount_identity(AT_FDCWD, directory));
+  return found == record.identity;
+}
+
+/// Gives back the attach of a mount that is gone.
+Status forget(const std::string& run_dir, const std::string& path, const Record& record) {
+  VARVE_TRY(detach(run_dir, record.lease));
+  if (::unlink(path.c_str()) != 0) return fail_errno("removing " + quoted(path));
+  return {};
+}
+
 }  // namespace
 
 Status mount_image(const std::vector<std::string>& args) {
   VARVE_ASSIGN(const MountSpec spec, parse_mount(args, true));
   VARVE_ASSIGN(const std::string directory, real_path(spec.directory));
   const std::string record = record_path(spec.run_dir, directory);
-  if (::access(record.c_str(), F_OK) == 0) {
-    return fail(ErrorCode::kAlreadyExists,
-                "an image is mounted at " + quoted(directory) + " already");
+  VARVE_ASSIGN(const std::optional<Record> earlier, read_record(record));
+  if (earlier) {
+    VARVE_ASSIGN(const bool is_there, is_mounted(*earlier, directory));
+    if (is_there) {
+      return fail(ErrorCode::kAlreadyExists,
+                  "an image is mounted at " + quoted(directory) + " already");
+    }
+    // Somebody unmounted it without us.
+    VARVE_TRY(forget(spec.run_dir, record, *earlier));
   }
   VARVE_ASSIGN(ControlClient client, connect_or_start_varvefs(spec.run_dir));
   VARVE_TRY(client.send("POST", "/v1/attach",
@@ -94,9 +142,11 @@ Status mount_image(const std::vector<std::string>& args) {
       return fail(ErrorCode::kCorruption, "varvefs gave no mount for a layer");
     }
     drop_repeated_layers(image.layers, response.fds);
+    VARVE_TRY(drop_hidden_layers(image.layers, response.fds));
     VARVE_ASSIGN(const UniqueFd tree, combine(std::move(response.fds)));
+    VARVE_ASSIGN(const std::string identity, mount_identity(tree.get(), ""));
     VARVE_TRY(make_directories(spec.run_dir + "/mounts", 0700));
-    VARVE_TRY(write_file_atomic(record, as_bytes(image.lease), 0600));
+    VARVE_TRY(write_file_atomic(record, as_bytes(image.lease + "\n" + identity), 0600));
     return move_mount_to(tree.get(), AT_FDCWD, directory);
   };
   auto status = mount();
@@ -111,18 +161,17 @@ Status unmount_image(const std::vector<std::string>& args) {
   VARVE_ASSIGN(const MountSpec spec, parse_mount(args, false));
   VARVE_ASSIGN(const std::string directory, real_path(spec.directory));
   const std::string record = record_path(spec.run_dir, directory);
-  auto lease = read_file(record, kLeaseBytesMax);
-  if (!lease) {
+  VARVE_ASSIGN(const std::optional<Record> mounted, read_record(record));
+  if (!mounted) {
     return fail(ErrorCode::kNotFound,
                 "no image was mounted at " + quoted(directory) + " by varve mount");
   }
-  // EINVAL: somebody has unmounted it without us; the attach is still to be given back.
-  if (::umount2(directory.c_str(), UMOUNT_NOFOLLOW) != 0 && errno != EINVAL) {
+  // Where somebody has unmounted it without us, the attach is still to be given back.
+  VARVE_ASSIGN(const bool is_there, is_mounted(*mounted, directory));
+  if (is_there && ::umount2(directory.c_str(), UMOUNT_NOFOLLOW) != 0) {
     return fail_errno("unmounting " + quoted(directory));
   }
-  VARVE_TRY(detach(spec.run_dir, std::string(as_text(*lease))));
-  if (::unlink(record.c_str()) != 0) return fail_errno("removing " + quoted(record));
-  return {};
+  return forget(spec.run_dir, record, *mounted);
 }
 
 }  // namespace varve::launcher

@@ -56,7 +56,7 @@ Status take_image(Attached& attached, bool mounts) {
                     std::to_string(attached.image.layers.size()) + " layers");
   }
   drop_repeated_layers(attached.image.layers, attached.mounts);
-  return {};
+  return mounts ? drop_hidden_layers(attached.image.layers, attached.mounts) : Status();
 }
 
 /// Leaves the namespace that this process made with varvefs, for the runs to come.

@@ -52,6 +52,32 @@ TEST_F(LaunchFilesTest, LargeIdsCanBeReadWrittenAndDeleted) {
   }
 }
 
+TEST_F(LaunchFilesTest, LayersBelowAnOpaqueRootAreNotSeen) {
+  const std::string hidden = tree("hidden");
+  put(hidden + "/secret", "x");
+  make_image("hidden", hidden);
+  const std::string opaque = tree("opaque");
+  ASSERT_EQ(execute({"cp", "-a", tree("base"), opaque}).status, 0);
+  put(opaque + "/shown", "x");
+  ASSERT_EQ(::setxattr(opaque.c_str(), "trusted.overlay.opaque", "y", 1, 0), 0);
+  make_image("opaque", opaque);
+  const std::string top = tree("top");
+  put(top + "/top", "x");
+  make_image("top", top);
+  const Result result = sh("ls -d /secret /shown /top", {}, "hidden+opaque+top");
+  EXPECT_EQ(result.out, "/shown\n/top\n") << result.err;
+  // As the lowest it hides nothing.
+  EXPECT_EQ(sh("ls -d /secret /shown", {}, "opaque+hidden").out, "/secret\n/shown\n");
+
+  const std::string at = directory() + "/at-opaque";
+  ASSERT_TRUE(make_directories(at));
+  EXPECT_EQ(execute({varve_program(), "mount", "--run-dir", run_dir(), "hidden+opaque", at}).status,
+            0);
+  EXPECT_EQ(::access((at + "/shown").c_str(), F_OK), 0);
+  EXPECT_NE(::access((at + "/secret").c_str(), F_OK), 0);
+  EXPECT_EQ(execute({varve_program(), "umount", "--run-dir", run_dir(), at}).status, 0);
+}
+
 TEST_F(LaunchFilesTest, AnImageWithTooManyLargeIdsIsRefusedAndNamesOne) {
   std::string ids = "[";
   for (int i = 0; i < 301; ++i) ids += (i == 0 ? "" : ",") + std::to_string(100000 + i);

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <pty.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -264,6 +265,27 @@ TEST_F(LaunchRunTest, AnImageIsMountedAndUnmounted) {
   EXPECT_EQ(text_of(at + "/etc/passwd"), "");
   const Result foreign = execute({varve_program(), "umount", "--run-dir", run_dir(), at});
   EXPECT_EQ(foreign.status, 3) << foreign.err;
+}
+
+TEST_F(LaunchRunTest, AMountThatOthersUnmountedIsForgotten) {
+  const std::string at = directory() + "/at-others";
+  ASSERT_TRUE(make_directories(at));
+  const std::vector<std::string> mount{varve_program(), "mount", "--run-dir",
+                                       run_dir(),       "base",  at};
+  ASSERT_EQ(execute(mount).status, 0);
+  ASSERT_EQ(::umount2(at.c_str(), 0), 0);
+  const Result again = execute(mount);
+  EXPECT_EQ(again.status, 0) << again.err;
+  EXPECT_NE(text_of(at + "/etc/passwd").find("root:"), std::string::npos);
+  // What somebody else mounted there since is not ours to unmount.
+  ASSERT_EQ(::umount2(at.c_str(), 0), 0);
+  ASSERT_EQ(::mount("other", at.c_str(), "tmpfs", 0, nullptr), 0);
+  ASSERT_TRUE(write_file_atomic(at + "/foreign", as_bytes("x")));
+  const Result unmounted = execute({varve_program(), "umount", "--run-dir", run_dir(), at});
+  EXPECT_EQ(unmounted.status, 0) << unmounted.err;
+  EXPECT_EQ(text_of(at + "/foreign"), "x");
+  EXPECT_EQ(::umount2(at.c_str(), 0), 0);
+  EXPECT_EQ(execute({varve_program(), "umount", "--run-dir", run_dir(), at}).status, 3);
 }
 
 }  // namespace
