@@ -7,6 +7,8 @@ Packs a busybox tree with ids 70000 and 4294967294, lets eight first runs meet (
 result), runs with statistics, keeps what a run wrote and packs it as a layer, kills a run, mounts
 and unmounts the image. Nothing may be left at the end but what the test directory holds.
 """
+import fcntl
+import glob
 import http.client
 import json
 import os
@@ -19,6 +21,7 @@ import tempfile
 import time
 
 VARVE, LAYER_PACK = sys.argv[1:3]
+PREFIX = "/var/tmp/varve-e2e-launch-"
 failures = []
 
 
@@ -147,8 +150,28 @@ def check_mount(node):
     check(node.status()["attachments"] == 0, "its attach is given back")
 
 
+def remove_stale():
+    """Removes the directories of interrupted runs: those whose owner's lock is free."""
+    for directory in glob.glob(PREFIX + "*"):
+        try:
+            with open(directory + "/owner") as owner:
+                fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with open("/proc/self/mountinfo") as mounts:
+                    points = [line.split()[4] for line in mounts]
+                # Their varvefs ends with its mount.
+                for point in reversed([p for p in points if p.startswith(directory + "/")]):
+                    subprocess.run(["umount", "-l", point], check=False)
+                shutil.rmtree(directory, ignore_errors=True)
+        except OSError:
+            continue  # In use, or just being made.
+
+
 def main():
-    directory = tempfile.mkdtemp(prefix="varve-launch-e2e-", dir="/var/tmp")
+    remove_stale()
+    directory = tempfile.mkdtemp(prefix=os.path.basename(PREFIX), dir=os.path.dirname(PREFIX))
+    owner = open(directory + "/owner.new", "w")
+    fcntl.flock(owner, fcntl.LOCK_EX)
+    os.rename(directory + "/owner.new", directory + "/owner")
     node = Node(directory)
     try:
         make_tree(directory + "/tree")

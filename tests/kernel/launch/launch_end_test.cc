@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/file_io.h"
 #include "launch_fixture.h"
 
 namespace varve::launcher {
@@ -81,6 +82,19 @@ TEST_F(LaunchEndTest, AKilledFirstProcessIsNoOutcomeOfTheCommand) {
   ASSERT_EQ(child.status, 0);
   ASSERT_EQ(::kill(std::stoi(child.out), SIGKILL), 0);
   EXPECT_EQ(running.wait(), 125);
+}
+
+TEST_F(LaunchEndTest, WhatAnInterruptedSuiteLeftIsRemovedByTheNext) {
+  for (const char* name : {"suite-dead", "suite-live", "suite-new"}) {
+    ASSERT_TRUE(make_directories(directory() + "/" + name + "/run"));
+  }
+  ASSERT_TRUE(own_suite(directory() + "/suite-dead"));
+  const UniqueFd live = own_suite(directory() + "/suite-live");
+  ASSERT_TRUE(live);
+  remove_stale_suites(directory(), "suite-");
+  EXPECT_NE(::access((directory() + "/suite-dead").c_str(), F_OK), 0);
+  EXPECT_EQ(::access((directory() + "/suite-live/run").c_str(), F_OK), 0);
+  EXPECT_EQ(::access((directory() + "/suite-new/run").c_str(), F_OK), 0);
 }
 
 TEST_F(LaunchEndTest, HostileLeftoversAreRemoved) {

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,9 +20,13 @@
 namespace varve::launcher {
 namespace {
 
+constexpr char kSuiteParent[] = "/var/tmp";
+constexpr char kSuitePrefix[] = "varve-launch-";
+
 struct Suite {
   explicit Suite(TempDir dir) : directory(std::move(dir)) {}
   TempDir directory;
+  UniqueFd owner;  // Locked: see remove_stale_suites().
   pid_t fake = -1;
   UniqueFd fake_input;
 };
@@ -61,7 +66,10 @@ std::vector<std::string> list(const std::string& path) {
   std::vector<std::string> names;
   const std::unique_ptr<DIR, int (*)(DIR*)> stream(::opendir(path.c_str()), ::closedir);
   if (!stream) return names;
-  while (const dirent* entry = ::readdir(stream.get())) names.push_back(entry->d_name);
+  while (const dirent* entry = ::readdir(stream.get())) {
+    const std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -73,6 +81,27 @@ std::string joined(const std::vector<std::string>& words) {
 }
 
 }  // namespace
+
+UniqueFd own_suite(const std::string& directory) {
+  const std::string path = directory + "/owner";
+  UniqueFd owner(::open((path + ".new").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!owner || ::flock(owner.get(), LOCK_EX | LOCK_NB) != 0 ||
+      ::rename((path + ".new").c_str(), path.c_str()) != 0) {
+    return UniqueFd();
+  }
+  return owner;
+}
+
+void remove_stale_suites(const std::string& parent, const std::string& prefix) {
+  for (const std::string& name : list(parent)) {
+    if (!name.starts_with(prefix)) continue;
+    const std::string directory = parent + "/" + name;
+    // Without an owner it is being made; with one that is locked it is in use.
+    const UniqueFd owner(::open((directory + "/owner").c_str(), O_RDWR | O_CLOEXEC));
+    if (!owner || ::flock(owner.get(), LOCK_EX | LOCK_NB) != 0) continue;
+    (void)remove_tree(directory);
+  }
+}
 
 std::string varve_program() {
   return VARVE_PROGRAM;
@@ -93,9 +122,12 @@ void LaunchTest::SetUpTestSuite() {
     std::printf("SKIP: root: sandboxes need root\n");
     std::exit(77);
   }
-  auto directory = TempDir::create("varve-launch-", "/var/tmp");
+  remove_stale_suites(kSuiteParent, kSuitePrefix);
+  auto directory = TempDir::create(kSuitePrefix, kSuiteParent);
   ASSERT_TRUE(directory);
   suite = std::make_unique<Suite>(std::move(*directory));
+  suite->owner = own_suite(suite->directory.path());
+  ASSERT_TRUE(suite->owner);
   const std::string root = suite->directory.path() + "/base";
   for (const char* name : {"bin", "proc", "sys", "dev", "tmp", "etc", "root", "run", "home/me"}) {
     ASSERT_TRUE(make_directories(root + "/" + name));
@@ -126,9 +158,6 @@ void LaunchTest::SetUpTestSuite() {
   struct stat status;
   const std::string socket = suite->directory.path() + "/run/control.sock";
   while (::stat(socket.c_str(), &status) != 0) ::usleep(1000);
-  // The parent groups stay once a first sandbox has made them.
-  const Result first = sh("true");
-  ASSERT_EQ(first.status, 0) << first.err;
 }
 
 void LaunchTest::TearDownTestSuite() {
@@ -149,9 +178,10 @@ std::map<std::string, std::string> LaunchTest::snapshot() {
   // Only groups of this suite's run directory: others may run sandboxes at the same time.
   struct stat pool {};
   (void)::stat((run_dir() + "/sandboxes").c_str(), &pool);
-  const std::string prefix = std::to_string(pool.st_dev) + "-" + std::to_string(pool.st_ino) + "-";
+  const std::string prefix =
+      "varve-" + std::to_string(pool.st_dev) + "-" + std::to_string(pool.st_ino) + "-";
   for (const char* hierarchy : {"", "/memory", "/cpu", "/pids", "/freezer", "/unified"}) {
-    for (const std::string& name : list(std::string("/sys/fs/cgroup") + hierarchy + "/varve")) {
+    for (const std::string& name : list(std::string("/sys/fs/cgroup") + hierarchy)) {
       if (name.starts_with(prefix)) state["cgroups"] += std::string(hierarchy) + "/" + name + "\n";
     }
   }

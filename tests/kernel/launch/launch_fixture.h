@@ -60,6 +60,11 @@ class LaunchTest : public testing::Test {
   std::map<std::string, std::string> before_;
 };
 
+/// Marks a suite's directory as one in use: locked as long as the result lives.
+UniqueFd own_suite(const std::string& directory);
+/// Removes what interrupted suites left: directories `<parent>/<prefix>*` whose owner is dead.
+void remove_stale_suites(const std::string& parent, const std::string& prefix);
+
 /// Programs under test.
 std::string varve_program();
 
