@@ -99,9 +99,7 @@ int receive_mounts(ChildState& state) {
 /// host; leaving this root by chdir("..") ends in the overlay again, which lies over the other.
 int switch_root(ChildState& state) {
   const int root = state.fd(Register::kRoot);
-  state.cover = ::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
-  return errno_if(state.cover < 0 ||
-                  ::move_mount(root, "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
+  return errno_if(::move_mount(root, "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
                   ::fchdir(root) != 0 || ::chroot(".") != 0);
 }
 
@@ -140,15 +138,25 @@ int attach_file(ChildState& state, const Operation& operation) {
                                MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0);
 }
 
-int mask(ChildState& state, const Operation& operation) {
+/// Masks pass over what is missing, and so would they if it were what they cover with.
+int stage_proc(ChildState& state) {
+  state.cover = ::open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+  return errno_if(state.cover < 0 || ::faccessat(state.cover, kEmptyFileName, F_OK, 0) != 0 ||
+                  ::faccessat(state.cover, kEmptyDirectoryName, F_OK, 0) != 0 ||
+                  ::move_mount(state.fd(Register::kProc), "", state.cover, "proc",
+                               MOVE_MOUNT_F_EMPTY_PATH) != 0 ||
+                  ::fchdir(state.cover) != 0);
+}
+
+int mask(const Operation& operation) {
+  constexpr char kProcPrefix[] = "proc/";
+  char target[256];
+  if (sizeof kProcPrefix + operation.path.size() > sizeof target) return ENAMETOOLONG;
+  std::memcpy(target, kProcPrefix, sizeof kProcPrefix);
+  std::memcpy(target + sizeof kProcPrefix - 1, operation.path.c_str(), operation.path.size() + 1);
   const char* source = operation.kind == OpKind::kMaskFile ? kEmptyFileName : kEmptyDirectoryName;
-  const int cover = ::open_tree(state.cover, source, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
-  if (cover < 0) return errno;
-  if (::move_mount(cover, "", state.fd(Register::kProc), operation.path.c_str(),
-                   MOVE_MOUNT_F_EMPTY_PATH) == 0) {
-    return 0;
-  }
-  return errno == ENOENT ? 0 : errno;
+  if (::mount(source, target, nullptr, MS_BIND, nullptr) == 0 || errno == ENOENT) return 0;
+  return errno;
 }
 
 int make_read_only(ChildState& state, const Operation& operation) {
@@ -222,6 +230,8 @@ int run_operation(ChildState& state, const Operation& operation) {
       return loopback_up();
     case OpKind::kNewFilesystem:
       return new_filesystem(state, operation);
+    case OpKind::kStageProc:
+      return stage_proc(state);
     case OpKind::kReceiveMounts:
       return receive_mounts(state);
     case OpKind::kSwitchRoot:
@@ -232,7 +242,7 @@ int run_operation(ChildState& state, const Operation& operation) {
       return attach_file(state, operation);
     case OpKind::kMaskFile:
     case OpKind::kMaskDirectory:
-      return mask(state, operation);
+      return mask(operation);
     case OpKind::kReadOnly:
       return make_read_only(state, operation);
     case OpKind::kAttachSys:

@@ -94,7 +94,8 @@ Status HostSide::open_upper(const Operation& operation) {
     return {};
   }
   VARVE_ASSIGN(upper_, new_mount("tmpfs", operation.options, 0));
-  return make_upper_and_work(upper_.get(), inputs_.image_root);
+  VARVE_TRY(make_upper_and_work(upper_.get()));
+  return copy_root_attributes(upper_.get(), inputs_.image_root);
 }
 
 Status HostSide::clone_child(const Operation& operation) {

@@ -130,6 +130,13 @@ void add_mounts_in_child(const Spec& spec, std::vector<Operation>& out) {
                  .target = Register::kProc,
                  .value = kQuietMount,
                  .path = "proc"});
+  // Before the root is there: in the empty one a mask is a single call.
+  out.push_back({.kind = OpKind::kStageProc});
+  for (const guard::ProcMask& mask : guard::proc_masks()) {
+    out.push_back({.kind = mask.is_directory ? OpKind::kMaskDirectory : OpKind::kMaskFile,
+                   .path = mask.path});
+  }
+  out.push_back({.kind = OpKind::kReadOnly, .path = "sys"});
   out.push_back({.kind = OpKind::kNewFilesystem,
                  .target = Register::kPts,
                  .value = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
@@ -139,11 +146,6 @@ void add_mounts_in_child(const Spec& spec, std::vector<Operation>& out) {
   out.push_back({.kind = OpKind::kReceiveMounts});
   out.push_back({.kind = OpKind::kSwitchRoot, .target = Register::kRoot});
   out.push_back({.kind = OpKind::kAttach, .target = Register::kProc, .path = "proc"});
-  for (const guard::ProcMask& mask : guard::proc_masks()) {
-    out.push_back({.kind = mask.is_directory ? OpKind::kMaskDirectory : OpKind::kMaskFile,
-                   .path = mask.path});
-  }
-  out.push_back({.kind = OpKind::kReadOnly, .path = "sys"});
   out.push_back({.kind = OpKind::kAttachSys, .path = "sys"});
   out.push_back({.kind = OpKind::kAttach, .target = Register::kDev, .path = "dev"});
   out.push_back({.kind = OpKind::kAttach, .target = Register::kPts, .path = "dev/pts"});

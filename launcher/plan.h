@@ -35,17 +35,18 @@ enum class OpKind : uint8_t {
   kHostname,  ///< `path`
   kLoopbackUp,
   kNewFilesystem,  ///< Type `path` with `options` and mount attributes `value`; into `target`.
+  kStageProc,      ///< kProc over the empty root's /proc, where it is masked.
+  kMaskFile,       ///< An empty file over `path` below the staged /proc, if the kernel has it.
+  kMaskDirectory,
+  kReadOnly,  ///< `path` below kProc becomes read-only.
   kReceiveMounts,
   kSwitchRoot,
   kAttach,      ///< `target` at `path` inside the root, which is made if the image lacks it.
   kAttachFile,  ///< `target` over the file `path`; passed over where the image has no /etc.
-  kMaskFile,    ///< An empty file over `path` below kProc, if the kernel has it.
-  kMaskDirectory,
-  kReadOnly,   ///< `path` below kProc becomes read-only.
-  kAttachSys,  ///< The allow list of sysfs at `path`.
-  kWorkdir,    ///< Enters `path`; made if the image lacks it.
-  kTerminal,   ///< A pseudo-terminal of the sandbox's own; the master goes to the parent.
-  kLimit,      ///< RLIMIT `value` to zero.
+  kAttachSys,   ///< The allow list of sysfs at `path`.
+  kWorkdir,     ///< Enters `path`; made if the image lacks it.
+  kTerminal,    ///< A pseudo-terminal of the sandbox's own; the master goes to the parent.
+  kLimit,       ///< RLIMIT `value` to zero.
   kNoNewPrivileges,
   kSeccomp,
   kCapabilities,  ///< Keeps the mask `value`.

@@ -83,6 +83,17 @@ std::string kept_name(const Slot& slot) {
   return "kept-" + std::to_string(monotonic_ns()) + "-" + std::to_string(slot.number());
 }
 
+Status make_upper(const Spec& spec, HostState& host) {
+  if (spec.rw_bytes_max) return {};
+  const std::string name = spec.keep ? kept_name(host.slot) : std::to_string(host.slot.number());
+  // The record comes first: whatever happens next, the next run knows what to remove.
+  if (!spec.keep) VARVE_TRY(host.slot.record_upper(spec.state_dir + "/" + name));
+  auto upper = UpperDir::create(spec.state_dir, name);
+  if (!upper) return fail(std::move(upper).error(), "preparing the upper directory");
+  host.upper.emplace(std::move(*upper));
+  return {};
+}
+
 Result<HostState> prepare_host(const Spec& spec) {
   VARVE_ASSIGN(qos::CgroupHost cgroups, qos::CgroupHost::probe());
   VARVE_TRY(Slot::clean_up_dead(spec.run_dir, cgroups));
@@ -92,18 +103,9 @@ Result<HostState> prepare_host(const Spec& spec) {
                                           {.memory_bytes_max = spec.memory_bytes_max,
                                            .cpu_milli_max = spec.cpu_milli_max,
                                            .pids_max = spec.pids_max}));
-  return HostState{std::move(cgroups), std::move(slot), std::move(cgroup), std::nullopt};
-}
-
-Status make_upper(const Spec& spec, HostState& host, const struct stat& image_root) {
-  if (spec.rw_bytes_max) return {};
-  const std::string name = spec.keep ? kept_name(host.slot) : std::to_string(host.slot.number());
-  // The record comes first: whatever happens next, the next run knows what to remove.
-  if (!spec.keep) VARVE_TRY(host.slot.record_upper(spec.state_dir + "/" + name));
-  auto upper = UpperDir::create(spec.state_dir, name, image_root);
-  if (!upper) return fail(std::move(upper).error(), "preparing the upper directory");
-  host.upper.emplace(std::move(*upper));
-  return {};
+  HostState host{std::move(cgroups), std::move(slot), std::move(cgroup), std::nullopt};
+  VARVE_TRY(make_upper(spec, host));
+  return host;
 }
 
 Status clean_up(const Spec& spec, HostState& host, ToolIo& io) {
@@ -164,8 +166,7 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   VARVE_TRY(validate(spec));
   VARVE_ASSIGN(const UniqueFd stats_file, open_stats(spec));
   VARVE_ASSIGN(ControlClient client, connect_or_start_varvefs(spec.run_dir));
-  Attached attached{
-      .client = std::move(client), .image = {}, .mounts = {}, .empty_namespace = {}};
+  Attached attached{.client = std::move(client), .image = {}, .mounts = {}, .empty_namespace = {}};
   // varvefs works on the attach while this process makes its part.
   VARVE_TRY(ask_for_image(attached.client, spec, true));
   VARVE_ASSIGN(HostState host, prepare_host(spec));
@@ -173,7 +174,7 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   struct stat image_root {};
   if (::fstat(attached.mounts.back().get(), &image_root) != 0)
     return fail_errno("reading the image");
-  VARVE_TRY(make_upper(spec, host, image_root));
+  if (host.upper) VARVE_TRY(copy_root_attributes(host.upper->fd(), image_root));
   RunStats stats;
   if (stats_file) VARVE_TRY(stats.begin(attached.client, attached.image));
 
@@ -208,8 +209,7 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
 Result<int> print_plan(const Spec& spec, ToolIo& io) {
   VARVE_TRY(validate(spec));
   VARVE_ASSIGN(ControlClient client, connect_or_start_varvefs(spec.run_dir));
-  Attached attached{
-      .client = std::move(client), .image = {}, .mounts = {}, .empty_namespace = {}};
+  Attached attached{.client = std::move(client), .image = {}, .mounts = {}, .empty_namespace = {}};
   VARVE_TRY(ask_for_image(attached.client, spec, false));
   VARVE_TRY(take_image(attached, false));
   // A run takes whichever slot is free; the plan of the first one stands for all.

@@ -50,11 +50,10 @@ class Slot {
 /// kept explicitly, the destructor removes it quietly.
 class UpperDir {
  public:
-  /// Makes `STATE_DIR/<name>` (mode 0700) with `upper`, which gets the mode, owner and time of the
-  /// image's root, and `work`. What a dead owner left under that name is removed first.
-  /// Errors: kUnsupported on an overlayfs, which cannot carry another one.
-  static Result<UpperDir> create(const std::string& state_dir, const std::string& name,
-                                 const struct stat& image_root);
+  /// Makes `STATE_DIR/<name>` (mode 0700) with `upper` and `work`. What a dead owner left under
+  /// that name is removed first. Errors: kUnsupported on an overlayfs, which cannot carry another
+  /// one.
+  static Result<UpperDir> create(const std::string& state_dir, const std::string& name);
 
   UpperDir(UpperDir&& other) noexcept = default;
   UpperDir& operator=(UpperDir&& other) noexcept = default;
@@ -79,6 +78,9 @@ class UpperDir {
 };
 
 /// Makes `upper` and `work` below an open directory.
-Status make_upper_and_work(int directory, const struct stat& image_root);
+Status make_upper_and_work(int directory);
+/// Gives the `upper` below an open directory the mode, owner and time of the image's root, which
+/// the merged root shows.
+Status copy_root_attributes(int directory, const struct stat& image_root);
 
 }  // namespace varve::launcher

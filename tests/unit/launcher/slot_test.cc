@@ -95,8 +95,9 @@ TEST_F(SlotTest, UpperTakesTheImageRootsAttributes) {
   struct stat root {};
   root.st_mode = S_IFDIR | 01777;
   root.st_mtim = {1234567890, 123456789};
-  auto upper = UpperDir::create(directory_->path() + "/state", "3", root);
+  auto upper = UpperDir::create(directory_->path() + "/state", "3");
   ASSERT_TRUE(upper) << upper.error().to_string();
+  ASSERT_TRUE(copy_root_attributes(upper->fd(), root));
   struct stat made;
   ASSERT_EQ(::stat((upper->path() + "/upper").c_str(), &made), 0);
   EXPECT_EQ(made.st_mode, root.st_mode);
@@ -109,11 +110,23 @@ TEST_F(SlotTest, UpperTakesTheImageRootsAttributes) {
   EXPECT_FALSE(exists(directory_->path() + "/state/3"));
 }
 
+TEST_F(SlotTest, AnUpperIsRemovedWhateverIsInIt) {
+  const std::string state = directory_->path() + "/state";
+  for (const char* content : {"work/work/incompat/volatile/dirty", "work/work/#1", "upper/a/b/c"}) {
+    auto upper = UpperDir::create(state, "3");
+    ASSERT_TRUE(upper) << upper.error().to_string();
+    const std::string file = state + "/3/" + content;
+    ASSERT_TRUE(make_directories(file.substr(0, file.rfind('/'))));
+    ASSERT_TRUE(write_file_atomic(file, as_bytes("x")));
+    const Status removed = upper->remove();
+    EXPECT_TRUE(removed) << content << ": " << removed.error().to_string();
+    EXPECT_FALSE(exists(state + "/3")) << content;
+  }
+}
+
 TEST_F(SlotTest, ALeftoverUnderTheSameNameIsReplaced) {
   ASSERT_TRUE(make_directories(directory_->path() + "/state/3/upper/secret"));
-  struct stat root {};
-  root.st_mode = S_IFDIR | 0755;
-  auto upper = UpperDir::create(directory_->path() + "/state", "3", root);
+  auto upper = UpperDir::create(directory_->path() + "/state", "3");
   ASSERT_TRUE(upper) << upper.error().to_string();
   EXPECT_FALSE(exists(upper->path() + "/upper/secret"));
 }
