@@ -1,3 +1,4 @@
+#include <malloc.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -7,6 +8,12 @@
 int main(int argc, char** argv) {
   // A closed pipe is an error that names what was being written, not a silent death.
   std::signal(SIGPIPE, SIG_IGN);
+  // Chunks are allocated by one thread and freed by another. In one arena that keeps what it has,
+  // a buffer is used again while its pages are there and in the cache; by default each thread's
+  // arena grows, and pages go back to the kernel and come again.
+  ::mallopt(M_ARENA_MAX, 1);
+  ::mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 256 << 20);
   varve::ToolIo io;
   io.err_is_terminal = ::isatty(STDERR_FILENO) == 1;
   return varve::layer_pack::layer_pack_main(argc, argv, io);
