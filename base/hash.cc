@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include "base/check.h"
+#include "base/sha256_lanes.h"
 
 namespace varve {
 
@@ -88,6 +89,12 @@ Xxh128 xxh3_128(ByteView bytes) {
   return {hash.low64, hash.high64};
 }
 
+void sha256_all(std::span<const ByteView> messages, std::span<Digest> digests) {
+  VARVE_CHECK_OP(messages.size(), ==, digests.size());
+  if (sha256_lanes::is_available()) return sha256_lanes::run(messages, digests);
+  for (size_t i = 0; i < messages.size(); ++i) digests[i] = sha256(messages[i]);
+}
+
 std::array<uint8_t, 16> Xxh128::canonical() const {
   XXH128_canonical_t bytes;
   XXH128_canonicalFromHash(&bytes, {low, high});
@@ -112,6 +119,8 @@ void Xxh3Hasher128::Free::operator()(void* state) const {
   XXH3_freeState(static_cast<XXH3_state_t*>(state));
 }
 
-uint64_t xxh3_64(ByteView bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+uint64_t xxh3_64(ByteView bytes) {
+  return XXH3_64bits(bytes.data(), bytes.size());
+}
 
 }  // namespace varve

@@ -236,13 +236,19 @@ Status DataWriter::read_large(const DeferredContent& source, const File& file, R
 /// Runs on a reader thread: reads and hashes small files.
 Status DataWriter::read_batch(const std::vector<File>& batch, ReadQueue& queue) const {
   ReadItem item;
+  item.files.reserve(batch.size());
+  std::vector<ByteView> contents;
+  contents.reserve(batch.size());
   for (const File& file : batch) {
     VARVE_ASSIGN(const auto stream, sources_[file.content_index]->open(file.content_key));
     auto content = read_small_content(*stream, file.size);
     if (!content) return fail(std::move(content).error(), "packing " + quoted(file.path));
-    const Digest digest = sha256(*content);
-    item.files.push_back({std::move(*content), digest});
+    item.files.push_back({std::move(*content), {}});
+    contents.emplace_back(item.files.back().bytes);
   }
+  std::vector<Digest> digests(contents.size());
+  sha256_all(contents, digests);
+  for (size_t i = 0; i < digests.size(); ++i) item.files[i].digest = digests[i];
   queue.push(std::move(item));
   return {};
 }

@@ -4,10 +4,12 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <span>
 #include <thread>
 #include <utility>
 
@@ -25,6 +27,9 @@ namespace {
 
 // Chunks that adopt() copies are fetched in groups of this many.
 constexpr size_t kCopyGroupCount = 16;
+// Chunks that a worker takes at a time, since several are hashed faster than one after another.
+constexpr size_t kTakenCountMax = 3;
+constexpr size_t kInFlightBytesAThread = 8 << 20;
 
 size_t usable_cpu_count() {
   cpu_set_t cpus;
@@ -58,7 +63,8 @@ class PackBuilderImpl : public PackBuilder {
 
  private:
   void work();
-  Status process(ChunkEncoder& encoder, Job& job);
+  std::vector<Job*> take_jobs();
+  Status process(ChunkEncoder& encoder, Job& job, const Digest& chunk_id);
   void write_in_order();
   Status write(Job& job);
   Status publish_pack(FinishedPack pack);
@@ -73,6 +79,7 @@ class PackBuilderImpl : public PackBuilder {
 
   const std::shared_ptr<Store> store_;
   const PackBuilderOptions options_;
+  size_t in_flight_bytes_max_ = 0;  // set before the threads start
   const std::unique_ptr<Lease> lease_;
   PackReuse reuse_;
   PackWriter pack_writer_;  // the writer thread's, or the producer's when nothing is in flight
@@ -116,6 +123,7 @@ PackBuilderImpl::PackBuilderImpl(std::shared_ptr<Store> store, PackBuilderOption
           [this](FinishedPack pack) { return publish_pack(std::move(pack)); }),
       publisher_(1, 1) {
   const size_t count = options_.thread_count == 0 ? usable_cpu_count() : options_.thread_count;
+  in_flight_bytes_max_ = std::min(options_.in_flight_bytes_max, count * kInFlightBytesAThread);
   for (size_t i = 0; i < count; ++i) workers_.emplace_back([this] { work(); });
   writer_ = std::thread([this] { write_in_order(); });
 }
@@ -157,7 +165,7 @@ Result<uint64_t> PackBuilderImpl::submit(Bytes raw) {
   std::unique_lock lock(mutex_);
   space_or_idle_.wait(lock, [&] {
     return error_ || in_flight_bytes_ == 0 ||
-           in_flight_bytes_ + job->raw_size <= options_.in_flight_bytes_max;
+           in_flight_bytes_ + job->raw_size <= in_flight_bytes_max_;
   });
   if (error_) return tl::unexpected(*error_);
   const uint64_t ordinal = next_ordinal_++;
@@ -170,24 +178,39 @@ Result<uint64_t> PackBuilderImpl::submit(Bytes raw) {
   return ordinal;
 }
 
+/// Some of the waiting jobs; the other workers' share stays.
+std::vector<Job*> PackBuilderImpl::take_jobs() {
+  const size_t count = std::clamp<size_t>(waiting_.size() / workers_.size(), 1, kTakenCountMax);
+  std::vector<Job*> jobs(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(count));
+  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(count));
+  return jobs;
+}
+
 void PackBuilderImpl::work() {
   ChunkEncoder encoder(options_.compression_level);
+  std::array<Digest, kTakenCountMax> ids;
   std::unique_lock lock(mutex_);
   for (;;) {
     work_available_.wait(lock, [&] { return is_stopping_ || (!waiting_.empty() && !error_); });
     if (is_stopping_) return;
-    Job& job = *waiting_.front();
-    waiting_.pop_front();
+    const std::vector<Job*> jobs = take_jobs();
     lock.unlock();
-    if (auto status = process(encoder, job); !status) set_error(std::move(status).error());
-    lock.lock();
-    job.is_done = true;
-    if (&job == in_order_.front().get()) front_done_.notify_one();
+    std::vector<ByteView> contents;
+    for (const Job* job : jobs) contents.emplace_back(job->raw);
+    sha256_all(contents, std::span(ids).first(jobs.size()));
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      if (auto status = process(encoder, *jobs[i], ids[i]); !status) {
+        set_error(std::move(status).error());
+      }
+      lock.lock();
+      jobs[i]->is_done = true;
+      if (jobs[i] == in_order_.front().get()) front_done_.notify_one();
+      if (i + 1 < jobs.size()) lock.unlock();
+    }
   }
 }
 
-Status PackBuilderImpl::process(ChunkEncoder& encoder, Job& job) {
-  const Digest chunk_id = sha256(job.raw);
+Status PackBuilderImpl::process(ChunkEncoder& encoder, Job& job, const Digest& chunk_id) {
   bool is_first;
   {
     std::lock_guard lock(table_mutex_);
