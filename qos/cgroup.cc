@@ -74,8 +74,9 @@ bool has_word(std::string_view text, std::string_view word) {
   return false;
 }
 
-/// Enables a v2 hierarchy's controllers for the groups below its top, where nobody has. Only the
-/// kernel knows what is allowed: in a container its own processes may sit in the way (EBUSY).
+/// Enables a v2 hierarchy's controllers for the groups below its top, where nobody has. The host's
+/// own top may have processes beside; the one that a container sees as the top may not (EBUSY), and
+/// moving somebody else's processes is not for us.
 Status enable_controllers(const CgroupHierarchy& hierarchy) {
   const int top = hierarchy.root.get();
   if (!hierarchy.has_memory && !hierarchy.has_cpu && !hierarchy.has_pids) return {};
@@ -85,9 +86,13 @@ Status enable_controllers(const CgroupHierarchy& hierarchy) {
         std::pair{hierarchy.has_pids, "pids"}}) {
     if (!has || has_word(enabled, controller)) continue;
     auto status = write_value(top, "cgroup.subtree_control", std::string("+") + controller);
-    if (!status) {
-      return fail(std::move(status).error(), "enabling controllers for " + label(hierarchy, "/"));
-    }
+    if (status) continue;
+    const bool is_busy = status.error().errno_value() == EBUSY;
+    return fail(std::move(status).error(),
+                "enabling controllers for " + label(hierarchy, "/") +
+                    (is_busy ? " (move its processes into a cgroup below it, as in 'mkdir "
+                               "/sys/fs/cgroup/init; echo PID > /sys/fs/cgroup/init/cgroup.procs')"
+                             : ""));
   }
   return {};
 }

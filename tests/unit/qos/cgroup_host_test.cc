@@ -42,6 +42,18 @@ TEST_F(CgroupHostTest, CpusetIsNotTheCpuController) {
   EXPECT_FALSE(host->has_cpu());
 }
 
+TEST_F(CgroupHostTest, CpuIsEnabledWhereOnlyCpusetIs) {
+  add("cgroup.controllers", "cpuset cpu\n");
+  add("cgroup.subtree_control", "cpuset\n");
+  const auto host = CgroupHost::probe(directory_->path());
+  ASSERT_TRUE(host);
+  // A plain directory has no cpu.max to write to; what matters here has been done by then.
+  EXPECT_FALSE(SandboxCgroup::create(*host, "x", {.cpu_milli_max = 500}));
+  const auto written = read_file(directory_->path() + "/cgroup.subtree_control", 100);
+  ASSERT_TRUE(written);
+  EXPECT_TRUE(as_text(*written).starts_with("+cpu")) << as_text(*written);
+}
+
 TEST_F(CgroupHostTest, AHybridHostUsesV2ToKillAndV1ToLimit) {
   for (const char* controller : {"memory", "cpu", "pids", "freezer"}) {
     add(std::string(controller) + "/tasks");
