@@ -3,10 +3,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <linux/sched.h>
-#include <linux/securebits.h>
-#include <sys/fsuid.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -20,39 +17,12 @@
 #include "launcher/empty_namespace.h"
 #include "launcher/fd_message.h"
 #include "launcher/mount_api.h"
+#include "launcher/overlay.h"
 #include "launcher/slot.h"
 #include "launcher/user_database.h"
 
 namespace varve::launcher {
 namespace {
-
-/// Acts on files as the sandbox's root, with all capabilities: the overlay's mounter must be mapped
-/// by the id-mapped upper directory, or the kernel makes the overlay read-only. Restores on
-/// leaving.
-class ActAsSandboxRoot {
- public:
-  static Result<ActAsSandboxRoot> enter(uint32_t host_id) {
-    // Without this, leaving fsuid 0 would drop the capabilities that mounting needs.
-    if (::prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) != 0) {
-      return fail_errno("keeping capabilities");
-    }
-    ::setfsuid(host_id);
-    ::setfsgid(host_id);
-    return ActAsSandboxRoot();
-  }
-  ActAsSandboxRoot(ActAsSandboxRoot&& other) noexcept
-      : active_(std::exchange(other.active_, false)) {}
-  ActAsSandboxRoot& operator=(ActAsSandboxRoot&&) = delete;
-  ~ActAsSandboxRoot() {
-    if (!active_) return;
-    ::setfsuid(0);
-    ::setfsgid(0);
-  }
-
- private:
-  ActAsSandboxRoot() = default;
-  bool active_ = true;
-};
 
 /// Runs the host's operations; one object a launch.
 class HostSide {
@@ -71,7 +41,8 @@ class HostSide {
   Status clone_child(const Operation& operation);
   Status write_id_maps();
   Status mount_overlay(const Operation& operation);
-  Status set_overlay_layers(int context);
+  Status idmap_lower(const Operation& operation);
+  Status idmap_upper(const Operation& operation);
   Status make_dev(const Operation& operation);
   Status lend_pipes(uint32_t uid);
 
@@ -143,36 +114,45 @@ Status HostSide::write_id_maps() {
   return {};
 }
 
-/// lowerdir+ (kernel 6.8) takes the topmost layer first; upperdir and workdir by descriptor came
-/// with 6.13, paths through /proc/self/fd do the same before.
-Status HostSide::set_overlay_layers(int context) {
-  for (auto lower = inputs_.lowers.rbegin(); lower != inputs_.lowers.rend(); ++lower) {
-    if (::fsconfig(context, FSCONFIG_SET_FD, "lowerdir+", nullptr, lower->get()) == 0) continue;
-    const std::string path = "/proc/self/fd/" + std::to_string(lower->get());
-    if (::fsconfig(context, FSCONFIG_SET_STRING, "lowerdir+", path.c_str(), 0) != 0) {
-      return fail_errno("adding a layer");
-    }
-  }
-  for (const auto& [option, name] :
-       {std::pair{"upperdir", "upper"}, std::pair{"workdir", "work"}}) {
-    VARVE_ASSIGN(const UniqueFd directory, open_file_at(upper_.get(), name, O_PATH | O_DIRECTORY));
-    if (::fsconfig(context, FSCONFIG_SET_FD, option, nullptr, directory.get()) == 0) continue;
-    const std::string path = "/proc/self/fd/" + std::to_string(directory.get());
-    if (::fsconfig(context, FSCONFIG_SET_STRING, option, path.c_str(), 0) != 0) {
-      return fail_errno(std::string("setting ") + option);
-    }
+Status HostSide::mount_overlay(const Operation& operation) {
+  VARVE_ASSIGN(root_, launcher::mount_overlay({.lowers = inputs_.lowers,
+                                               .upper = upper_.get(),
+                                               .options = operation.options,
+                                               .attributes = MOUNT_ATTR_NODEV,
+                                               .mounter_id = plan_.id_map.front().outside}));
+  return {};
+}
+
+Status give_to(int directory, const char* name, uint32_t uid, uint32_t gid) {
+  if (::fchownat(directory, name, uid, gid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0) {
+    return fail_errno("changing the owner of " + quoted(name));
   }
   return {};
 }
 
-Status HostSide::mount_overlay(const Operation& operation) {
-  const UniqueFd context(::fsopen("overlay", FSOPEN_CLOEXEC));
-  if (!context) return fail_errno("opening filesystem type 'overlay'");
-  VARVE_TRY(set_overlay_layers(context.get()));
-  VARVE_TRY(set_mount_options(context.get(), operation.options));
-  VARVE_ASSIGN(const ActAsSandboxRoot guard, ActAsSandboxRoot::enter(plan_.id_map.front().outside));
-  VARVE_ASSIGN(root_, create_mount(context.get(), MOUNT_ATTR_NODEV));
-  return {};
+Status HostSide::idmap_lower(const Operation& operation) {
+  auto status = idmap_mount(inputs_.lowers[operation.value].get(), user_namespace_.get());
+  if (status || status.error().errno_value() != EINVAL) return status;
+  return fail(std::move(status).error(), "EROFS takes id maps from Linux 5.19 on");
+}
+
+/// Where the upper directory's filesystem takes no id map, its files have the sandbox's host ids:
+/// the same to those inside, of no use to anybody afterwards.
+Status HostSide::idmap_upper(const Operation& operation) {
+  auto status = idmap_mount(upper_.get(), user_namespace_.get());
+  if (status || status.error().errno_value() != EINVAL) return status;
+  const bool is_kept = operation.value != 0;
+  if (is_kept) {
+    return fail(std::move(status).error(),
+                "keeping written files, on a filesystem that takes no id map (tmpfs does from "
+                "Linux 6.3 on; choose another --state-dir)");
+  }
+  constexpr uint32_t kUnchanged = ~uint32_t{0};
+  const std::optional<uint32_t> uid = outside_id(plan_.id_map, inputs_.image_root.st_uid);
+  const std::optional<uint32_t> gid = outside_id(plan_.id_map, inputs_.image_root.st_gid);
+  VARVE_TRY(give_to(upper_.get(), "upper", uid.value_or(kUnchanged), gid.value_or(kUnchanged)));
+  const uint32_t root_id = *outside_id(plan_.id_map, 0);
+  return give_to(upper_.get(), "work", root_id, root_id);
 }
 
 Status HostSide::make_dev(const Operation& operation) {
@@ -207,7 +187,14 @@ Status HostSide::make_dev(const Operation& operation) {
     if (::mkdirat(dev, name, 0755) != 0) return fail_errno("creating " + quoted(name));
   }
   ::umask(old_mask);
-  return idmap_mount(dev, user_namespace_.get());
+  auto status = idmap_mount(dev, user_namespace_.get());
+  if (status || status.error().errno_value() != EINVAL) return status;
+  // tmpfs takes id maps from Linux 6.3 on; before, its files get the sandbox's ids themselves.
+  const uint32_t root_id = *outside_id(plan_.id_map, 0);
+  for (const auto& node : kNodes) VARVE_TRY(give_to(dev, node.name, root_id, root_id));
+  for (const auto& link : kLinks) VARVE_TRY(give_to(dev, link.name, root_id, root_id));
+  for (const char* name : {"pts", "shm", ""}) VARVE_TRY(give_to(dev, name, root_id, root_id));
+  return {};
 }
 
 Status HostSide::run(const Operation& operation) {
@@ -229,9 +216,9 @@ Status HostSide::run(const Operation& operation) {
     case OpKind::kWriteIdMaps:
       return write_id_maps();
     case OpKind::kIdmapLower:
-      return idmap_mount(inputs_.lowers[operation.value].get(), user_namespace_.get());
+      return idmap_lower(operation);
     case OpKind::kIdmapUpper:
-      return idmap_mount(upper_.get(), user_namespace_.get());
+      return idmap_upper(operation);
     case OpKind::kMountOverlay:
       return mount_overlay(operation);
     case OpKind::kMakeDev:
@@ -244,12 +231,7 @@ Status HostSide::run(const Operation& operation) {
 /// Programs open /dev/stdout and the like, which for a pipe asks the pipe's owner: it becomes the
 /// sandbox's user. Anonymous pipes only; files of the caller keep their owner.
 Status HostSide::lend_pipes(uint32_t uid) {
-  uint32_t host_uid = 0;
-  for (const IdExtent& extent : plan_.id_map) {
-    if (uid >= extent.inside && uid - extent.inside < extent.count) {
-      host_uid = extent.outside + (uid - extent.inside);
-    }
-  }
+  const uint32_t host_uid = outside_id(plan_.id_map, uid).value_or(0);
   for (int fd = 0; fd <= 2 && host_uid != 0; ++fd) {
     struct statfs status;
     if (::fstatfs(fd, &status) != 0 || status.f_type != PIPEFS_MAGIC) continue;

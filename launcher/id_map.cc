@@ -51,6 +51,15 @@ Result<std::vector<IdExtent>> make_id_map(uint32_t slot, std::vector<uint32_t> l
   return map;
 }
 
+std::optional<uint32_t> outside_id(const std::vector<IdExtent>& map, uint32_t inside) {
+  for (const IdExtent& extent : map) {
+    if (inside >= extent.inside && inside - extent.inside < extent.count) {
+      return extent.outside + (inside - extent.inside);
+    }
+  }
+  return std::nullopt;
+}
+
 std::string id_map_text(const std::vector<IdExtent>& map) {
   std::string text;
   for (const IdExtent& extent : map) text += extent_text(extent);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,9 @@ struct IdExtent {
 /// Errors: kUnsupported when they are more than kLargeIdsPerSlotMax or than the one page that the
 /// kernel takes as a map; the message names the first id that has no place.
 Result<std::vector<IdExtent>> make_id_map(uint32_t slot, std::vector<uint32_t> large_ids);
+
+/// The host's id of the image's id `inside`; absent when it has none.
+std::optional<uint32_t> outside_id(const std::vector<IdExtent>& map, uint32_t inside);
 
 /// As /proc/PID/uid_map takes it.
 std::string id_map_text(const std::vector<IdExtent>& map);

@@ -16,6 +16,7 @@
 #include "launcher/json_text.h"
 #include "launcher/mount_api.h"
 #include "launcher/options.h"
+#include "launcher/overlay.h"
 #include "launcher/varvefs_starter.h"
 
 namespace varve::launcher {
@@ -48,17 +49,7 @@ std::string record_path(const std::string& run_dir, const std::string& directory
 /// One layer is itself; several are a read-only overlay, the highest on top.
 Result<UniqueFd> combine(std::vector<UniqueFd> layers) {
   if (layers.size() == 1) return std::move(layers[0]);
-  const UniqueFd context(::fsopen("overlay", FSOPEN_CLOEXEC));
-  if (!context) return fail_errno("opening filesystem type 'overlay'");
-  for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
-    if (::fsconfig(context.get(), FSCONFIG_SET_FD, "lowerdir+", nullptr, layer->get()) == 0)
-      continue;
-    const std::string path = "/proc/self/fd/" + std::to_string(layer->get());
-    if (::fsconfig(context.get(), FSCONFIG_SET_STRING, "lowerdir+", path.c_str(), 0) != 0) {
-      return fail_errno("adding a layer");
-    }
-  }
-  return create_mount(context.get(), MOUNT_ATTR_RDONLY);
+  return mount_overlay({.lowers = layers, .options = {}, .attributes = MOUNT_ATTR_RDONLY});
 }
 
 Status detach(const std::string& run_dir, const std::string& lease) {

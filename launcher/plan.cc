@@ -105,7 +105,7 @@ void add_host_operations(const Spec& spec, const ImageInfo& image, const std::st
   for (size_t i = 0; i < image.layers.size(); ++i) {
     out.push_back({.kind = OpKind::kIdmapLower, .value = i, .path = image.layers[i].id});
   }
-  out.push_back({.kind = OpKind::kIdmapUpper});
+  out.push_back({.kind = OpKind::kIdmapUpper, .value = spec.keep ? 1U : 0U});
   Operation overlay{.kind = OpKind::kMountOverlay,
                     .target = Register::kRoot,
                     .options = {{"xino", "on"}, {"metacopy", "off"}, {"redirect_dir", "nofollow"}}};

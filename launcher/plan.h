@@ -24,7 +24,7 @@ enum class OpKind : uint8_t {
   kClone,                ///< The child, in `value` = CLONE_* namespaces.
   kWriteIdMaps,
   kIdmapLower,  ///< `value` = index of the layer, lowest first.
-  kIdmapUpper,
+  kIdmapUpper,  ///< `value` = 1: fails where files on disk could not have the image's own ids.
   kMountOverlay,  ///< `options`; into kRoot.
   kMakeDev,       ///< A tmpfs with the device nodes; into kDev.
   // In the child.

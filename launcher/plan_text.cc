@@ -94,6 +94,9 @@ void add_value(const Operation& operation, boost::json::object& object) {
     case OpKind::kIdmapLower:
       object["index"] = operation.value;
       break;
+    case OpKind::kIdmapUpper:
+      if (operation.value != 0) object["required"] = true;
+      break;
     case OpKind::kLimit:
       object["resource"] = operation.value == RLIMIT_CORE   ? "core"
                            : operation.value == RLIMIT_NICE ? "nice"

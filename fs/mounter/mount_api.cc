@@ -82,7 +82,8 @@ Result<LoopDevice> make_loop_device(int dev_fd, int image_fd) {
     loop_config config{};
     config.fd = static_cast<uint32_t>(image_fd);
     config.block_size = 4096;
-    config.info.lo_flags = LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR;
+    // Direct: one copy of the data in memory instead of two.
+    config.info.lo_flags = LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO;
     if (ioctl(device.fd.get(), LOOP_CONFIGURE, &config) == 0) return device;
     if (errno != EBUSY) return fail_errno("configuring '/dev/" + device.name + "'");
   }

@@ -33,7 +33,7 @@ constexpr uint64_t kWantedFlags = fuse::init_flag::kAsyncRead | fuse::init_flag:
 Status probe_fuse_ring() {
   const std::string path = "/sys/module/fuse/parameters/enable_uring";
   auto value = read_file(path, 16);
-  if (!value) return fail(ErrorCode::kUnsupported, "the kernel has no FUSE over io_uring");
+  if (!value) return fail(ErrorCode::kUnsupported, "the kernel has no FUSE over io_uring (Linux 6.14 and newer have)");
   if (value->empty() || (*value)[0] != 'Y') {
     return fail(ErrorCode::kUnsupported, "'" + path + "' is N");
   }

@@ -44,6 +44,17 @@ TEST(IdMapTest, TooManyLargeIdsNameTheFirstWithoutAPlace) {
       << map.error().to_string();
 }
 
+TEST(IdMapTest, EveryIdOfTheImageHasItsPlaceOnTheHost) {
+  const auto map = make_id_map(1, {70000, 70001, 4294967294});
+  ASSERT_TRUE(map);
+  EXPECT_EQ(outside_id(*map, 0), kFirstHostId + kIdsPerSlot);
+  EXPECT_EQ(outside_id(*map, 65535), kFirstHostId + 2 * kIdsPerSlot - 1);
+  EXPECT_EQ(outside_id(*map, 65536), std::nullopt);
+  EXPECT_EQ(outside_id(*map, 70001), kFirstLargeHostId + kLargeIdsPerSlotMax + 1);
+  EXPECT_EQ(outside_id(*map, 70002), std::nullopt);
+  EXPECT_EQ(outside_id(*map, 4294967294), kFirstLargeHostId + kLargeIdsPerSlotMax + 2);
+}
+
 TEST(IdMapTest, AMapNeverPassesTheKernelsPage) {
   std::vector<uint32_t> ids;
   for (uint32_t i = 0; i < kLargeIdsPerSlotMax; ++i) ids.push_back(4'000'000'000 + 2 * i);

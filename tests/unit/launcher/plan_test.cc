@@ -137,6 +137,16 @@ TEST(PlanTest, WrittenFilesAreVolatileUnlessKept) {
             0);
 }
 
+TEST(PlanTest, KeptFilesMustHaveTheIdsOfTheImage) {
+  Spec s = spec();
+  EXPECT_EQ(operation(plan_of(s, image()), OpKind::kIdmapUpper).value, 0u);
+  s.keep = true;
+  const Plan plan = plan_of(s, image());
+  EXPECT_EQ(operation(plan, OpKind::kIdmapUpper).value, 1u);
+  EXPECT_NE(plan_to_json(plan).find(R"("op":"idmap_upper","where":"host","required":true)"),
+            std::string::npos);
+}
+
 TEST(PlanTest, TheCommandFollowsTheOciRules) {
   ImageInfo info = image();
   info.config.entrypoint = {"/entry", "-e"};
