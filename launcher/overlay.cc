@@ -159,8 +159,7 @@ Result<bool> set_layers(int context, const OverlayLayers& layers) {
   if (layers.upper < 0) return true;
   for (const auto& [option, name] :
        {std::pair{"upperdir", "upper"}, std::pair{"workdir", "work"}}) {
-    VARVE_ASSIGN(const UniqueFd directory,
-                 open_file_at(layers.upper, name, O_PATH | O_DIRECTORY));
+    VARVE_ASSIGN(const UniqueFd directory, open_file_at(layers.upper, name, O_PATH | O_DIRECTORY));
     if (::fsconfig(context, FSCONFIG_SET_FD, option, nullptr, directory.get()) == 0) continue;
     if (is_unknown_form(errno)) return false;
     return fail_errno(std::string("setting ") + option);
