@@ -50,15 +50,29 @@ Result<UniqueFd> receive_fd(int socket) {
   if (size < 0) return fail_errno("receiving from fusermount3");
   const cmsghdr* header = size == 0 ? nullptr : CMSG_FIRSTHDR(&message);
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS) {
-    return fail(ErrorCode::kPermission, "fusermount3 did not mount (its message is on stderr)");
+    return fail(ErrorCode::kPermission, "fusermount3 sent no descriptor");
   }
   int fd;
   std::memcpy(&fd, CMSG_DATA(header), sizeof(fd));
   return UniqueFd(fd);
 }
 
-// Runs fusermount3; returns its exit status.
-Result<int> run_fusermount(std::vector<std::string> arguments, int inherited_fd) {
+struct HelperEnd {
+  int status;        // 128 when a signal ended it.
+  std::string text;  // The last thing that it said, "" when it was quiet.
+};
+
+std::string last_line_of(int pipe) {
+  char buffer[4096];
+  const ssize_t size = read(pipe, buffer, sizeof(buffer));
+  std::string_view text(buffer, size > 0 ? static_cast<size_t>(size) : 0);
+  while (text.ends_with('\n')) text.remove_suffix(1);
+  const size_t newline = text.rfind('\n');
+  return std::string(newline == std::string_view::npos ? text : text.substr(newline + 1));
+}
+
+// Runs fusermount3 to its end.
+Result<HelperEnd> run_fusermount(std::vector<std::string> arguments, int inherited_fd) {
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
@@ -68,15 +82,24 @@ Result<int> run_fusermount(std::vector<std::string> arguments, int inherited_fd)
     environment.push_back(*variable);
   }
   environment.push_back(nullptr);
+  // What it says fits into a pipe, so it is read when all is over.
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK)) return fail_errno("pipe");
+  const UniqueFd read_end(ends[0]);
+  const UniqueFd write_end(ends[1]);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, write_end.get(), STDERR_FILENO);
   pid_t pid;
   const int error =
-      posix_spawnp(&pid, "fusermount3", nullptr, nullptr, argv.data(), environment.data());
-  if (error != 0) return fail_errno(error, "starting fusermount3");
+      posix_spawnp(&pid, "fusermount3", &actions, nullptr, argv.data(), environment.data());
+  posix_spawn_file_actions_destroy(&actions);
+  if (error != 0) return fail_errno(error, "starting fusermount3, which mounts for users");
   int status = 0;
   while (waitpid(pid, &status, 0) < 0) {
     if (errno != EINTR) return fail_errno("waiting for fusermount3");
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128;
+  return HelperEnd{WIFEXITED(status) ? WEXITSTATUS(status) : 128, last_line_of(read_end.get())};
 }
 
 // The protocol of fusermount3(1): it sends the descriptor over the socket named by _FUSE_COMMFD.
@@ -87,15 +110,26 @@ Result<UniqueFd> mount_by_helper(const std::string& path) {
   UniqueFd theirs(sockets[1]);
   if (fcntl(ours.get(), F_SETFD, FD_CLOEXEC) < 0) return fail_errno("fcntl");
   VARVE_ASSIGN(
-      const int status,
+      const HelperEnd end,
       run_fusermount({"fusermount3", "-o",
                       "ro,nosuid,default_permissions,fsname=varvefs,subtype=varvefs", "--", path},
                      theirs.get()));
   theirs.reset();
-  if (status != 0) {
-    return fail(ErrorCode::kPermission, "fusermount3 ended with status " + std::to_string(status));
+  if (end.status != 0) {
+    return fail(ErrorCode::kPermission,
+                end.text.empty() ? "fusermount3 ended with status " + std::to_string(end.status)
+                                 : end.text);
   }
   return receive_fd(ours.get());
+}
+
+// Detaches at once, in use or not.
+Status detach_by_helper(const std::string& path) {
+  VARVE_ASSIGN(const HelperEnd end, run_fusermount({"fusermount3", "-u", "-z", "--", path}, -1));
+  if (end.status != 0) {
+    return fail(ErrorCode::kBusy, "unmounting '" + path + "': " + end.text);
+  }
+  return {};
 }
 
 // mountinfo(5) writes space, tab, newline and backslash as \ooo.
@@ -135,6 +169,7 @@ Result<MountPoint> MountPoint::create(const std::string& path) {
 }
 
 Status MountPoint::set_readahead_kb(int readahead_kb) const {
+  if (by_helper_) return {};
   VARVE_ASSIGN(const MountedAt mounted, find_mount(path_));
   const std::string file = "/sys/class/bdi/" + mounted.device + "/read_ahead_kb";
   VARVE_ASSIGN(const UniqueFd fd, open_file(file, O_WRONLY));
@@ -143,12 +178,7 @@ Status MountPoint::set_readahead_kb(int readahead_kb) const {
 
 Status MountPoint::unmount() {
   if (!std::exchange(is_mounted_, false)) return {};
-  if (by_helper_) {
-    VARVE_ASSIGN(const int status,
-                 run_fusermount({"fusermount3", "-u", "-z", "-q", "--", path_}, -1));
-    if (status != 0) return fail(ErrorCode::kBusy, "fusermount3 could not unmount '" + path_ + "'");
-    return {};
-  }
+  if (by_helper_) return detach_by_helper(path_);
   if (umount2(path_.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) && errno != EINVAL) {
     return fail_errno("unmounting '" + path_ + "'");
   }
@@ -157,8 +187,8 @@ Status MountPoint::unmount() {
 
 Result<bool> MountPoint::unmount_if_unused() {
   if (by_helper_) {
-    VARVE_ASSIGN(const int status, run_fusermount({"fusermount3", "-u", "-q", "--", path_}, -1));
-    is_mounted_ = status != 0;
+    VARVE_ASSIGN(const HelperEnd end, run_fusermount({"fusermount3", "-u", "-q", "--", path_}, -1));
+    is_mounted_ = end.status != 0;
   } else if (umount2(path_.c_str(), UMOUNT_NOFOLLOW) == 0) {
     is_mounted_ = false;
   } else if (errno != EBUSY) {
@@ -196,7 +226,9 @@ Status remove_stale_mounts(const std::string& path) {
     if (mounted->type != kType) {
       return fail(ErrorCode::kBusy, "'" + path + "' is a mount point of type " + mounted->type);
     }
-    if (umount2(path.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW)) {
+    if (geteuid() != 0) {
+      VARVE_TRY(detach_by_helper(path));
+    } else if (umount2(path.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW)) {
       return fail_errno("unmounting what an earlier varvefs left at '" + path + "'");
     }
   }
