@@ -465,8 +465,9 @@ Result<std::unique_ptr<PackBuilder>> PackBuilder::create(std::shared_ptr<Store> 
 
 Result<std::unique_ptr<PackBuilder>> PackBuilder::create_with_index(
     std::shared_ptr<Store> store, PackBuilderOptions options, std::unique_ptr<ChunkIndex> index) {
-  if (options.compression_level < kCompressionLevelMin ||
-      options.compression_level > kCompressionLevelMax) {
+  if (options.compression_level != kCompressionLevelDefault &&
+      (options.compression_level < kCompressionLevelMin ||
+       options.compression_level > kCompressionLevelMax)) {
     return fail(ErrorCode::kInvalidArgument,
                 fmt::format("compression level {} is outside {} … {}", options.compression_level,
                             kCompressionLevelMin, kCompressionLevelMax));

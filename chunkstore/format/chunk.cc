@@ -11,19 +11,48 @@
 
 namespace varve::chunkstore {
 
+namespace {
+
+// The default: level 3, but chunks of up to kFastBytesMax are matched with one large hash table
+// instead of two. Of such chunks the frames get 1.8 % larger and take 28 % less time; level 2 has
+// this strategy too, with smaller tables, and is both larger and slower. Larger chunks would lose
+// 3 % and more.
+constexpr int kDefaultBaseLevel = 3;
+constexpr size_t kFastBytesMax = 128 << 10;
+constexpr int kFastHashLog = 17;
+constexpr int kFastMatchBytesMin = 5;
+
+}  // namespace
+
 struct ChunkEncoder::State {
-  explicit State(int level) : context(ZSTD_createCCtx()), scratch(kChunkBytesMax) {
+  explicit State(int level)
+      : is_default(level == kCompressionLevelDefault),
+        context(ZSTD_createCCtx()),
+        scratch(kChunkBytesMax) {
     VARVE_CHECK(context != nullptr);
-    VARVE_CHECK_OP(level, >=, kCompressionLevelMin);
-    VARVE_CHECK_OP(level, <=, kCompressionLevelMax);
-    VARVE_CHECK(!ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_compressionLevel, level)));
+    VARVE_CHECK(is_default || (level >= kCompressionLevelMin && level <= kCompressionLevelMax));
+    set(ZSTD_c_compressionLevel, is_default ? kDefaultBaseLevel : level);
     // The chunk's SHA-256 is checked anyway.
-    VARVE_CHECK(!ZSTD_isError(ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 0)));
+    set(ZSTD_c_checksumFlag, 0);
   }
   ~State() { ZSTD_freeCCtx(context); }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
+  void set(ZSTD_cParameter parameter, int value) {
+    VARVE_CHECK(!ZSTD_isError(ZSTD_CCtx_setParameter(context, parameter, value)));
+  }
+  /// 0 stands for what the level has.
+  void set_fast(bool fast) {
+    if (fast == is_fast) return;
+    is_fast = fast;
+    set(ZSTD_c_strategy, fast ? ZSTD_fast : 0);
+    set(ZSTD_c_hashLog, fast ? kFastHashLog : 0);
+    set(ZSTD_c_minMatch, fast ? kFastMatchBytesMin : 0);
+  }
+
+  bool is_default;
+  bool is_fast = false;
   ZSTD_CCtx* context;
   Bytes scratch;
 };
@@ -36,6 +65,7 @@ ChunkEncoder& ChunkEncoder::operator=(ChunkEncoder&&) noexcept = default;
 StoredChunk ChunkEncoder::encode(Bytes raw) {
   VARVE_CHECK_OP(raw.size(), >=, 1u);
   VARVE_CHECK_OP(raw.size(), <=, kChunkBytesMax);
+  if (state_->is_default) state_->set_fast(raw.size() <= kFastBytesMax);
   // One byte less than the input as room: a frame that does not fit is not smaller.
   const size_t size = ZSTD_compress2(state_->context, state_->scratch.data(), raw.size() - 1,
                                      raw.data(), raw.size());

@@ -12,7 +12,8 @@
 /// frame would not be smaller. Defined by varve-store(5), section PACKS.
 namespace varve::chunkstore {
 
-inline constexpr int kCompressionLevelDefault = 3;
+/// No zstd level, but parameters of ours between those of levels 2 and 3.
+inline constexpr int kCompressionLevelDefault = 0;
 inline constexpr int kCompressionLevelMin = 1;
 inline constexpr int kCompressionLevelMax = 19;
 
@@ -24,7 +25,8 @@ struct StoredChunk {
 /// Compresses chunks with one reused zstd context. Loop-local.
 class ChunkEncoder {
  public:
-  /// @param level  kCompressionLevelMin … kCompressionLevelMax.
+  /// @param level  kCompressionLevelDefault, or a zstd level, kCompressionLevelMin …
+  ///               kCompressionLevelMax.
   explicit ChunkEncoder(int level);
   ~ChunkEncoder();
   ChunkEncoder(ChunkEncoder&&) noexcept;

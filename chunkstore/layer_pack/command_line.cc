@@ -51,9 +51,10 @@ void add_common(CLI::App& command, CommonOptions& options) {
 }
 
 void add_pack(CLI::App& command, PackOptions& options) {
-  command.add_option("--level", options.level, "zstd level")
-      ->check(CLI::Range(chunkstore::kCompressionLevelMin, chunkstore::kCompressionLevelMax))
-      ->capture_default_str();
+  command
+      .add_option("--level", options.level,
+                  "zstd level (default: faster than 3 and nearly as small)")
+      ->check(CLI::Range(chunkstore::kCompressionLevelMin, chunkstore::kCompressionLevelMax));
   command.add_option("--jobs", options.job_count, "Threads that compress (default: one a CPU)")
       ->check(CLI::Range(1, 1024));
   command

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <zstd.h>
 
 #include <algorithm>
 #include <random>
@@ -29,6 +30,20 @@ Bytes text_bytes(size_t size) {
   return bytes;
 }
 
+/// Words of a small vocabulary in random order: what levels differ in.
+Bytes prose_bytes(size_t size) {
+  std::mt19937 random(1);
+  Bytes bytes;
+  while (bytes.size() < size) {
+    std::mt19937 word(static_cast<uint32_t>(random() % 2000));
+    for (size_t letters = 2 + word() % 9; letters > 0; --letters)
+      bytes.push_back(static_cast<uint8_t>('a' + word() % 26));
+    bytes.push_back(' ');
+  }
+  bytes.resize(size);
+  return bytes;
+}
+
 std::string error_of(const Status& status) {
   return status ? "no error" : status.error().to_string();
 }
@@ -51,6 +66,33 @@ TEST(ChunkCodecTest, ReturnsTheSameBytesCompressedOrRaw) {
   }
   EXPECT_FALSE(encoder.encode(text_bytes(100'000)).is_raw);
   EXPECT_TRUE(encoder.encode(random_bytes(100'000, 1)).is_raw);
+}
+
+TEST(ChunkCodecTest, ALevelIsZstdsOwnAndTheDefaultIsOneOfOurs) {
+  ChunkDecoder decoder;
+  for (const size_t size : {100'000, 200'000}) {
+    const Bytes raw = prose_bytes(size);
+    for (const int level : {1, 2, 3, 19}) {
+      Bytes frame(ZSTD_compressBound(raw.size()));
+      frame.resize(ZSTD_compress(frame.data(), frame.size(), raw.data(), raw.size(), level));
+      EXPECT_EQ(ChunkEncoder(level).encode(raw).bytes, frame) << size << " bytes at " << level;
+    }
+    const Bytes level_3 = ChunkEncoder(3).encode(raw).bytes;
+    const StoredChunk stored = ChunkEncoder(kCompressionLevelDefault).encode(raw);
+    EXPECT_EQ(stored.bytes == level_3, size > (128 << 10));
+    EXPECT_LT(stored.bytes.size(), level_3.size() + level_3.size() / 10);
+    Bytes back(raw.size());
+    ASSERT_TRUE(decoder.decode(stored.bytes, stored.is_raw, sha256(raw), back));
+  }
+}
+
+TEST(ChunkCodecTest, AChunksFrameDoesNotDependOnTheChunksBefore) {
+  ChunkEncoder encoder(kCompressionLevelDefault);
+  for (const size_t size : {100'000, 200'000, 50'000, 131'072, 131'073, 10}) {
+    const Bytes raw = prose_bytes(size);
+    EXPECT_EQ(encoder.encode(raw).bytes, ChunkEncoder(kCompressionLevelDefault).encode(raw).bytes)
+        << size;
+  }
 }
 
 TEST(ChunkCodecTest, NeverWritesMoreThanTheChunkSizeWhateverTheFrameSays) {
