@@ -30,6 +30,7 @@ constexpr size_t kCopyGroupCount = 16;
 // Chunks that a worker takes at a time, since several are hashed faster than one after another.
 constexpr size_t kTakenCountMax = 3;
 constexpr size_t kInFlightBytesAThread = 8 << 20;
+constexpr size_t kWriteBytesMin = 1 << 20;
 
 size_t usable_cpu_count() {
   cpu_set_t cpus;
@@ -89,8 +90,9 @@ class PackBuilderImpl : public PackBuilder {
   std::condition_variable front_done_;
   std::condition_variable space_or_idle_;
   std::deque<Job*> waiting_;                   // for a worker
-  std::deque<std::unique_ptr<Job>> in_order_;  // all in flight, oldest first
+  std::deque<std::unique_ptr<Job>> in_order_;  // all that wait to be written, oldest first
   size_t in_flight_bytes_ = 0;
+  size_t done_bytes_ = 0;  // of these, what only waits to be written
   uint64_t next_ordinal_ = 0;
   bool is_stopping_ = false;
   std::optional<Error> error_;
@@ -204,7 +206,10 @@ void PackBuilderImpl::work() {
       }
       lock.lock();
       jobs[i]->is_done = true;
-      if (jobs[i] == in_order_.front().get()) front_done_.notify_one();
+      done_bytes_ += jobs[i]->raw_size;
+      // The writer takes many at a time, and the last ones without delay: while a job waits, a
+      // worker will come here again.
+      if (done_bytes_ >= kWriteBytesMin || waiting_.empty()) front_done_.notify_one();
       if (i + 1 < jobs.size()) lock.unlock();
     }
   }
@@ -260,23 +265,30 @@ Status PackBuilderImpl::process(ChunkEncoder& encoder, Job& job, const Digest& c
 }
 
 void PackBuilderImpl::write_in_order() {
+  std::vector<std::unique_ptr<Job>> done;
   std::unique_lock lock(mutex_);
   for (;;) {
     front_done_.wait(lock, [&] {
       return is_stopping_ || (!error_ && !in_order_.empty() && in_order_.front()->is_done);
     });
     if (is_stopping_) return;
-    Job& job = *in_order_.front();
+    for (; !in_order_.empty() && in_order_.front()->is_done; in_order_.pop_front())
+      done.push_back(std::move(in_order_.front()));
     lock.unlock();
-    if (auto status = write(job); !status) {
-      set_error(std::move(status).error());
-      lock.lock();
-      continue;
+    size_t written_bytes = 0;
+    for (const auto& job : done) {
+      if (auto status = write(*job); !status) {
+        set_error(std::move(status).error());
+        break;
+      }
+      written_bytes += job->raw_size;
     }
+    done.clear();
     lock.lock();
-    in_flight_bytes_ -= job.raw_size;
-    in_order_.pop_front();
-    space_or_idle_.notify_all();
+    done_bytes_ -= written_bytes;
+    in_flight_bytes_ -= written_bytes;
+    // Not for every chunk: waking the producer costs as much as reading one.
+    if (in_flight_bytes_ <= in_flight_bytes_max_ / 2) space_or_idle_.notify_all();
   }
 }
 
@@ -328,7 +340,7 @@ Status PackBuilderImpl::publish_pack(FinishedPack pack) {
 
 Status PackBuilderImpl::drain() {
   std::unique_lock lock(mutex_);
-  space_or_idle_.wait(lock, [&] { return error_ || in_order_.empty(); });
+  space_or_idle_.wait(lock, [&] { return error_ || in_flight_bytes_ == 0; });
   if (error_) return tl::unexpected(*error_);
   return {};
 }

@@ -16,8 +16,9 @@ bool ReadQueue::push(ReadItem item) {
   if (is_cancelled_) return false;
   bytes_ += size;
   items_.push_back(std::move(item));
+  const bool is_first = items_.size() == 1;
   lock.unlock();
-  changed_.notify_all();
+  if (is_first) changed_.notify_all();
   return true;
 }
 
@@ -40,8 +41,10 @@ Result<std::optional<ReadItem>> ReadQueue::pop() {
   std::optional<ReadItem> item = std::move(items_.front());
   items_.pop_front();
   bytes_ -= item->byte_count();
+  // Not for every item: waking the reader costs as much as reading one.
+  const bool has_much_space = bytes_ <= bytes_max_ / 2;
   lock.unlock();
-  changed_.notify_all();
+  if (has_much_space) changed_.notify_all();
   return item;
 }
 
