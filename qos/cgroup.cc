@@ -17,6 +17,8 @@ namespace varve::qos {
 namespace {
 
 constexpr char kNamePrefix[] = "varve-";
+constexpr char kParentName[] = "varve";
+constexpr int kMakeAttemptsMax = 100;
 constexpr int64_t kRemoveTimeoutMs = 5000;
 constexpr uint32_t kCpuPeriodUsec = 100'000;
 
@@ -74,25 +76,66 @@ bool has_word(std::string_view text, std::string_view word) {
   return false;
 }
 
-/// Enables a v2 hierarchy's controllers for the groups below its top, where nobody has. The host's
-/// own top may have processes beside; the one that a container sees as the top may not (EBUSY), and
-/// moving somebody else's processes is not for us.
-Status enable_controllers(const CgroupHierarchy& hierarchy) {
-  const int top = hierarchy.root.get();
-  if (!hierarchy.has_memory && !hierarchy.has_cpu && !hierarchy.has_pids) return {};
-  const std::string enabled = read_text(top, "cgroup.subtree_control");
+bool has_controllers(const CgroupHierarchy& hierarchy) {
+  return hierarchy.has_memory || hierarchy.has_cpu || hierarchy.has_pids;
+}
+
+/// v2 controllers are handed down by a parent of ours: while it hands them on, nobody can take them
+/// from the groups below it, as systemd does at the top with those that no unit of its own needs.
+bool has_parent(const CgroupHierarchy& hierarchy) {
+  return hierarchy.is_v2 && has_controllers(hierarchy);
+}
+
+std::string path_in(const CgroupHierarchy& hierarchy, const std::string& name) {
+  return has_parent(hierarchy) ? std::string(kParentName) + "/" + name : kNamePrefix + name;
+}
+
+/// Enables the hierarchy's controllers for the groups below `directory`, where nobody has. The
+/// host's own top may have processes beside; the one that a container sees as the top may not
+/// (EBUSY), and moving somebody else's processes is not for us.
+Status enable_controllers(const CgroupHierarchy& hierarchy, int directory,
+                          const std::string& path) {
+  const std::string enabled = read_text(directory, "cgroup.subtree_control");
   for (const auto& [has, controller] :
        {std::pair{hierarchy.has_memory, "memory"}, std::pair{hierarchy.has_cpu, "cpu"},
         std::pair{hierarchy.has_pids, "pids"}}) {
     if (!has || has_word(enabled, controller)) continue;
-    auto status = write_value(top, "cgroup.subtree_control", std::string("+") + controller);
+    auto status = write_value(directory, "cgroup.subtree_control", std::string("+") + controller);
     if (status) continue;
     const bool is_busy = status.error().errno_value() == EBUSY;
     return fail(std::move(status).error(),
-                "enabling controllers for " + label(hierarchy, "/") +
+                "enabling controllers for " + label(hierarchy, path) +
                     (is_busy ? " (move its processes into a cgroup below it, as in 'mkdir "
                                "/sys/fs/cgroup/init; echo PID > /sys/fs/cgroup/init/cgroup.procs')"
                              : ""));
+  }
+  return {};
+}
+
+Status hand_controllers_down(const CgroupHierarchy& hierarchy) {
+  VARVE_TRY(enable_controllers(hierarchy, hierarchy.root.get(), "/"));
+  VARVE_ASSIGN(const UniqueFd parent,
+               open_file_at(hierarchy.root.get(), kParentName, O_PATH | O_DIRECTORY));
+  return enable_controllers(hierarchy, parent.get(), kParentName);
+}
+
+/// False when the group lacks a controller: its parent is new, or one was taken away meanwhile.
+bool has_its_controllers(const CgroupHierarchy& hierarchy, int directory) {
+  return (!hierarchy.has_memory || exists(directory, "memory.max")) &&
+         (!hierarchy.has_cpu || exists(directory, "cpu.max")) &&
+         (!hierarchy.has_pids || exists(directory, "pids.max"));
+}
+
+/// Makes the directory, and its parent, which an ending sandbox may remove at any time.
+Status make_directory(const CgroupHierarchy& hierarchy, const std::string& path) {
+  const int root = hierarchy.root.get();
+  for (int attempt = 0; ::mkdirat(root, path.c_str(), 0755) != 0; ++attempt) {
+    if (errno != ENOENT || attempt == kMakeAttemptsMax) {
+      return fail_errno("creating " + label(hierarchy, path));
+    }
+    if (::mkdirat(root, kParentName, 0755) != 0 && errno != EEXIST) {
+      return fail_errno("creating " + label(hierarchy, kParentName));
+    }
   }
   return {};
 }
@@ -150,6 +193,13 @@ Status remove_directory(const CgroupHierarchy& hierarchy, const std::string& pat
       ::nanosleep(&pause, nullptr);
     }
   }
+}
+
+/// The group, and the parent with its last one.
+Status remove_group(const CgroupHierarchy& hierarchy, const std::string& path) {
+  VARVE_TRY(remove_directory(hierarchy, path));
+  if (has_parent(hierarchy)) (void)::unlinkat(hierarchy.root.get(), kParentName, AT_REMOVEDIR);
+  return {};
 }
 
 }  // namespace
@@ -246,25 +296,26 @@ Status SandboxCgroup::set_limits(const Group& group, const CgroupLimits& limits)
 }
 
 Status SandboxCgroup::add_group(const CgroupHierarchy& hierarchy) {
-  const int root = hierarchy.root.get();
-  if (hierarchy.is_v2) VARVE_TRY(enable_controllers(hierarchy));
-  if (::mkdirat(root, path_.c_str(), 0755) != 0) {
-    if (errno != EEXIST) return fail_errno("creating " + label(hierarchy, path_));
-    VARVE_TRY(remove_directory(hierarchy, path_));
-    if (::mkdirat(root, path_.c_str(), 0755) != 0) {
-      return fail_errno("creating " + label(hierarchy, path_));
-    }
+  const std::string path = path_in(hierarchy, name_);
+  auto made = make_directory(hierarchy, path);
+  if (!made && made.error().errno_value() == EEXIST) {
+    VARVE_TRY(remove_directory(hierarchy, path));
+    made = make_directory(hierarchy, path);
   }
+  if (!made) return made;
   Group group;
   group.hierarchy = &hierarchy;
-  group.directory.reset(::openat(root, path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!group.directory) return fail_errno("opening " + label(hierarchy, path_));
-  if (!hierarchy.is_v2) {
-    group.join.reset(::openat(group.directory.get(), "tasks", O_WRONLY | O_CLOEXEC));
-    if (!group.join) return fail_errno("opening tasks of " + label(hierarchy, path_));
-  }
+  group.directory.reset(
+      ::openat(hierarchy.root.get(), path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!group.directory) return fail_errno("opening " + label(hierarchy, path));
+  const int directory = group.directory.get();
   groups_.push_back(std::move(group));
-  return {};
+  if (!hierarchy.is_v2) {
+    groups_.back().join.reset(::openat(directory, "tasks", O_WRONLY | O_CLOEXEC));
+    if (!groups_.back().join) return fail_errno("opening tasks of " + label(hierarchy, path));
+  }
+  if (!has_parent(hierarchy) || has_its_controllers(hierarchy, directory)) return {};
+  return hand_controllers_down(hierarchy);
 }
 
 Result<SandboxCgroup> SandboxCgroup::create(const CgroupHost& host, const std::string& name,
@@ -278,12 +329,13 @@ Result<SandboxCgroup> SandboxCgroup::create(const CgroupHost& host, const std::s
   if (limits.pids_max && !host.has_pids()) {
     return fail(ErrorCode::kUnsupported, "this host has no pids cgroup controller");
   }
-  SandboxCgroup cgroup(kNamePrefix + name);
+  SandboxCgroup cgroup(name);
   for (const CgroupHierarchy& hierarchy : host.hierarchies()) {
     VARVE_TRY(cgroup.add_group(hierarchy));
     auto status = set_limits(cgroup.groups_.back(), limits);
     if (!status) {
-      return fail(std::move(status).error(), "limiting " + label(hierarchy, cgroup.path_));
+      return fail(std::move(status).error(),
+                  "limiting " + label(hierarchy, path_in(hierarchy, name)));
     }
   }
   return cgroup;
@@ -291,7 +343,7 @@ Result<SandboxCgroup> SandboxCgroup::create(const CgroupHost& host, const std::s
 
 Status SandboxCgroup::remove_stale(const CgroupHost& host, const std::string& name) {
   for (const CgroupHierarchy& hierarchy : host.hierarchies()) {
-    VARVE_TRY(remove_directory(hierarchy, kNamePrefix + name));
+    VARVE_TRY(remove_group(hierarchy, path_in(hierarchy, name)));
   }
   return {};
 }
@@ -353,7 +405,7 @@ Status SandboxCgroup::remove() {
   while (!groups_.empty()) {
     Group group = std::move(groups_.back());
     groups_.pop_back();
-    auto status = remove_directory(*group.hierarchy, path_);
+    auto status = remove_group(*group.hierarchy, path_in(*group.hierarchy, name_));
     if (!status && first) first = std::move(status);
   }
   return first;

@@ -51,10 +51,11 @@ class CgroupHost {
   std::vector<CgroupHierarchy> hierarchies_;
 };
 
-/// The groups of one sandbox: `varve-<name>` at the top of every hierarchy that is used. They have
-/// no parent of ours: one would have to be removed with the last sandbox and made again for the
-/// next, which is a quarter of a millisecond more for a sandbox that is alone. Move-only; not
-/// thread-safe.
+/// The groups of one sandbox: `varve-<name>` at the top of every hierarchy that is used, but
+/// `varve/<name>` where v2 has controllers. There the parent hands them down, and while it does the
+/// kernel refuses to disable them above, as systemd would with those that no unit of its own needs,
+/// and our limits with them. It goes with its last group. Elsewhere a parent would do nothing but
+/// cost a lone launch a quarter of a millisecond. Move-only; not thread-safe.
 ///
 /// v2: processes are born inside through CLONE_INTO_CGROUP. v1: the single-threaded child writes
 /// "0" to `tasks`, which (unlike `cgroup.procs`) does not take the global lock whose writers wait
@@ -89,14 +90,14 @@ class SandboxCgroup {
  private:
   struct Group {
     const CgroupHierarchy* hierarchy = nullptr;
-    UniqueFd directory;  ///< `varve-<name>`
-    UniqueFd join;       ///< v1: `tasks`, open for writing.
+    UniqueFd directory;
+    UniqueFd join;  ///< v1: `tasks`, open for writing.
   };
-  explicit SandboxCgroup(std::string path) : path_(std::move(path)) {}
+  explicit SandboxCgroup(std::string name) : name_(std::move(name)) {}
   Status add_group(const CgroupHierarchy& hierarchy);
   static Status set_limits(const Group& group, const CgroupLimits& limits);
 
-  std::string path_;  // "varve-<name>", the same in every hierarchy.
+  std::string name_;
   std::vector<Group> groups_;
 };
 
