@@ -6,6 +6,7 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -14,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -79,6 +81,51 @@ int new_filesystem(ChildState& state, const Operation& operation) {
   return errno_if(fd < 0);
 }
 
+/// `count` words from `text` on, and a null pointer behind them.
+void lay_out(char**& pointers, char*& text, uint32_t count) {
+  for (uint32_t i = 0; i < count; ++i) {
+    *pointers++ = text;
+    text += std::strlen(text) + 1;
+  }
+  *pointers++ = nullptr;
+}
+
+int receive_texts(ChildState& state) {
+  ChildContext& context = state.context;
+  const MountsMessage& message = state.identity;
+  // A null pointer behind each list, and HOME.
+  const size_t pointer_count =
+      size_t{message.argument_count} + message.variable_count + message.candidate_count + 4;
+  const size_t size = pointer_count * sizeof(char*) + message.text_bytes;
+  void* memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return errno;
+  auto* pointers = static_cast<char**>(memory);
+  char* text = reinterpret_cast<char*>(pointers + pointer_count);
+  for (uint64_t at = 0; at < message.text_bytes;) {
+    const uint64_t n = std::min<uint64_t>(message.text_bytes - at, message.kTextBytesPerMessage);
+    if (const int error = receive_message(context.control, text + at, n, nullptr, nullptr)) {
+      return error;
+    }
+    at += n;
+  }
+  context.hostname = text;
+  context.workdir = context.hostname + std::strlen(context.hostname) + 1;
+  text += context.workdir + std::strlen(context.workdir) + 1 - text;
+  context.argv = pointers;
+  lay_out(pointers, text, message.argument_count);
+  context.env = pointers;
+  lay_out(pointers, text, message.variable_count);
+  if (message.set_home) {
+    std::memcpy(context.home + 5, message.home, sizeof message.home);
+    context.home[sizeof context.home - 1] = '\0';
+    pointers[-1] = context.home;
+    *pointers++ = nullptr;
+  }
+  context.candidates = pointers;
+  lay_out(pointers, text, message.candidate_count);
+  return 0;
+}
+
 int receive_mounts(ChildState& state) {
   int fds[kMessageFdsMax];
   size_t count = kMessageFdsMax;
@@ -90,9 +137,7 @@ int receive_mounts(ChildState& state) {
   state.fd(Register::kRoot) = fds[0];
   state.fd(Register::kDev) = fds[1];
   if (count > 2) state.fd(Register::kEtc) = fds[2];
-  std::memcpy(state.context.home + 5, state.identity.home, sizeof state.identity.home);
-  state.context.home[sizeof state.context.home - 1] = '\0';
-  return 0;
+  return receive_texts(state);
 }
 
 /// The overlay over the empty root, and chroot into it. pivot_root would walk every task of the
@@ -178,12 +223,11 @@ int attach_sys(ChildState& state, const Operation& operation) {
 }
 
 /// chdir, after mkdir -p where the image lacks the directory.
-int enter_workdir(const Operation& operation) {
-  const char* path = operation.path.c_str();
+int enter_workdir(const char* path) {
   if (::chdir(path) == 0) return 0;
   if (errno != ENOENT) return errno;
   char prefix[4096];
-  const size_t size = operation.path.size();
+  const size_t size = std::strlen(path);
   if (size >= sizeof prefix) return ENAMETOOLONG;
   for (size_t i = 1; i <= size; ++i) {
     if (i != size && path[i] != '/') continue;
@@ -225,7 +269,8 @@ int run_operation(ChildState& state, const Operation& operation) {
     case OpKind::kNamespaces:
       return errno_if(::unshare(static_cast<int>(operation.value)) != 0);
     case OpKind::kHostname:
-      return errno_if(::sethostname(operation.path.data(), operation.path.size()) != 0);
+      return errno_if(::sethostname(state.context.hostname, std::strlen(state.context.hostname)) !=
+                      0);
     case OpKind::kLoopbackUp:
       return loopback_up();
     case OpKind::kNewFilesystem:
@@ -248,7 +293,7 @@ int run_operation(ChildState& state, const Operation& operation) {
     case OpKind::kAttachSys:
       return attach_sys(state, operation);
     case OpKind::kWorkdir:
-      return enter_workdir(operation);
+      return enter_workdir(state.context.workdir);
     case OpKind::kTerminal:
       return make_terminal(state);
     case OpKind::kLimit:
@@ -266,27 +311,11 @@ int run_operation(ChildState& state, const Operation& operation) {
 
 }  // namespace
 
-ChildContext::ChildContext(const Plan& plan_in, std::vector<int> join_fds_in,
-                           std::span<char> command_line_in)
-    : plan(plan_in), join_fds(std::move(join_fds_in)), command_line(command_line_in) {
-  ::sigemptyset(&command_signals);
-  for (const std::string& word : plan.process.argv) argv.push_back(const_cast<char*>(word.c_str()));
-  argv.push_back(nullptr);
-  for (const std::string& word : plan.process.env) env.push_back(const_cast<char*>(word.c_str()));
-  if (plan.process.set_home) env.push_back(home);
-  env.push_back(nullptr);
-  for (const std::string& path : plan.process.candidates) candidates.push_back(path.c_str());
-}
-
 void run_child(ChildContext& context) {
-  sigset_t all;
-  ::sigfillset(&all);
-  ::sigprocmask(SIG_SETMASK, &all, nullptr);
   ::umask(022);
   ChildState state{.context = context};
-  const std::vector<Operation>& operations = context.plan.operations;
+  const std::vector<Operation>& operations = context.operations;
   for (size_t i = 0; i < operations.size(); ++i) {
-    if (!runs_in_child(operations[i].kind)) continue;
     if (const int error = run_operation(state, operations[i])) {
       const Report report{.kind = ReportKind::kSetupFailed,
                           .errno_value = error,

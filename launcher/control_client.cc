@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 #include "base/bytes.h"
 #include "launcher/json_text.h"
@@ -96,7 +97,8 @@ Result<std::optional<ResponseHead>> parse_response_head(std::string_view bytes) 
     }
     has_length = true;
   }
-  if (!has_length && head.status != 204) return malformed("no Content-Length");
+  if (!has_length && head.status != 204 && head.status >= 200)
+    return malformed("no Content-Length");
   return head;
 }
 
@@ -172,11 +174,16 @@ Status ControlClient::receive_more(std::string& buffer, std::vector<UniqueFd>& f
 
 Result<ControlClient::Response> ControlClient::receive() {
   Response response;
-  std::string buffer = std::move(surplus_);
-  surplus_.clear();
+  std::string buffer = std::exchange(surplus_, {});
+  response.fds = std::exchange(surplus_fds_, {});
   std::optional<ResponseHead> head;
   for (;;) {
     VARVE_ASSIGN(head, parse_response_head(buffer));
+    if (head && head->status < 200) {
+      buffer.erase(0, head->body_offset);
+      response.fds.clear();
+      continue;
+    }
     if (head && buffer.size() - head->body_offset >= head->body_size) break;
     VARVE_TRY(receive_more(buffer, response.fds));
   }
@@ -187,6 +194,19 @@ Result<ControlClient::Response> ControlClient::receive() {
     return tl::unexpected<Error>(response_error(response));
   }
   return response;
+}
+
+Result<std::vector<UniqueFd>> ControlClient::receive_early() {
+  for (;;) {
+    VARVE_ASSIGN(const std::optional<ResponseHead> head, parse_response_head(surplus_));
+    if (!head) {
+      VARVE_TRY(receive_more(surplus_, surplus_fds_));
+      continue;
+    }
+    if (head->status >= 200) return std::vector<UniqueFd>();
+    surplus_.erase(0, head->body_offset);
+    return std::exchange(surplus_fds_, {});
+  }
 }
 
 }  // namespace varve::launcher

@@ -30,13 +30,17 @@ class ControlClient {
   /// The response to the oldest request not yet answered. A status that is not 2xx becomes an error
   /// whose text is varvefs' own message.
   Result<Response> receive();
+  /// Waits until something comes. The descriptors of an interim response (1xx); none when the
+  /// response itself has come, which is still to be received.
+  Result<std::vector<UniqueFd>> receive_early();
 
  private:
   explicit ControlClient(UniqueFd socket) : socket_(std::move(socket)) {}
   Status receive_more(std::string& buffer, std::vector<UniqueFd>& fds);
 
   UniqueFd socket_;
-  std::string surplus_;  // Bytes after the last response.
+  std::string surplus_;  // Bytes after the last response, and their descriptors.
+  std::vector<UniqueFd> surplus_fds_;
 };
 
 /// Status, the length of the body and where it starts, from the head of a response. For tests.

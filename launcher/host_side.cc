@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <linux/sched.h>
+#include <signal.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -12,7 +13,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "launcher/empty_namespace.h"
 #include "launcher/fd_message.h"
@@ -24,52 +27,25 @@
 namespace varve::launcher {
 namespace {
 
-/// Runs the host's operations; one object a launch.
-class HostSide {
- public:
-  HostSide(const Plan& plan, HostInputs inputs, ChildContext& context)
-      : plan_(plan), inputs_(std::move(inputs)), context_(context) {}
+Status give_to(int directory, const char* name, uint32_t uid, uint32_t gid) {
+  if (::fchownat(directory, name, uid, gid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0) {
+    return fail_errno("changing the owner of " + quoted(name));
+  }
+  return {};
+}
 
-  Status run(const Operation& operation);
-  Status send_mounts();
-  /// A failure of ours may be the echo of the child's, which is the one to tell.
-  Error first_cause(Error own);
-  StartedSandbox take() { return {std::move(child_), std::move(control_)}; }
+}  // namespace
 
- private:
-  Status open_upper(const Operation& operation);
-  Status clone_child(const Operation& operation);
-  Status write_id_maps();
-  Status mount_overlay(const Operation& operation);
-  Status idmap_lower(const Operation& operation);
-  Status idmap_upper(const Operation& operation);
-  Status make_dev(const Operation& operation);
-  Status lend_pipes(uint32_t uid);
-
-  const Plan& plan_;
-  HostInputs inputs_;
-  ChildContext& context_;
-  UniqueFd upper_;  // Mount whose root holds `upper` and `work`.
-  UniqueFd etc_;
-  UniqueFd user_namespace_;
-  UniqueFd root_;
-  UniqueFd dev_;
-  UniqueFd control_;
-  UniqueFd child_control_;
-  Child child_;
-};
-
-Status HostSide::open_upper(const Operation& operation) {
+Status SandboxStart::open_upper(const Operation& operation) {
   if (inputs_.upper_directory >= 0) {
     VARVE_ASSIGN(upper_, clone_mount(inputs_.upper_directory, ""));
     return {};
   }
   VARVE_ASSIGN(upper_, new_mount("tmpfs", operation.options, 0));
-  VARVE_TRY(make_upper_and_work(upper_.get()));
-  return copy_root_attributes(upper_.get(), inputs_.image_root);
+  return make_upper_and_work(upper_.get());
 }
 
-Status HostSide::clone_child(const Operation& operation) {
+Status SandboxStart::clone_child(const Operation& operation) {
   int sockets[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) != 0) {
     return fail_errno("creating a socket pair");
@@ -85,11 +61,22 @@ Status HostSide::clone_child(const Operation& operation) {
     arguments.flags |= CLONE_INTO_CGROUP;
     arguments.cgroup = static_cast<uint64_t>(inputs_.cgroup_into);
   }
+  // The child is born with every signal blocked: one that comes before it could block them itself
+  // would be lost, as PID 1 ignores what it has no handler for.
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::sigprocmask(SIG_SETMASK, &all, &before);
   const long pid = ::syscall(SYS_clone3, &arguments, sizeof arguments);
-  if (pid < 0) return fail_errno("clone3");
+  const int clone_errno = errno;
+  if (pid != 0) ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  if (pid < 0) return fail_errno(clone_errno, "clone3");
   if (pid == 0) {
     // The parent's end must close when the parent dies.
     ::close(control_.get());
+    // Whoever closes the last descriptor of a detached mount waits for a grace period: not the
+    // child.
+    ::close(upper_.get());
     context_.control = child_control_.get();
     run_child(context_);
   }
@@ -98,7 +85,7 @@ Status HostSide::clone_child(const Operation& operation) {
   return {};
 }
 
-Status HostSide::write_id_maps() {
+Status SandboxStart::write_id_maps() {
   const std::string text = id_map_text(plan_.id_map);
   const std::string directory = "/proc/" + std::to_string(child_.pid());
   for (const char* file : {"/uid_map", "/gid_map"}) {
@@ -114,8 +101,8 @@ Status HostSide::write_id_maps() {
   return {};
 }
 
-Status HostSide::mount_overlay(const Operation& operation) {
-  VARVE_ASSIGN(root_, launcher::mount_overlay({.lowers = inputs_.lowers,
+Status SandboxStart::mount_overlay(const Operation& operation) {
+  VARVE_ASSIGN(root_, launcher::mount_overlay({.lowers = lowers_,
                                                .upper = upper_.get(),
                                                .options = operation.options,
                                                .attributes = MOUNT_ATTR_NODEV,
@@ -123,22 +110,15 @@ Status HostSide::mount_overlay(const Operation& operation) {
   return {};
 }
 
-Status give_to(int directory, const char* name, uint32_t uid, uint32_t gid) {
-  if (::fchownat(directory, name, uid, gid, AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) != 0) {
-    return fail_errno("changing the owner of " + quoted(name));
-  }
-  return {};
-}
-
-Status HostSide::idmap_lower(const Operation& operation) {
-  auto status = idmap_mount(inputs_.lowers[operation.value].get(), user_namespace_.get());
+Status SandboxStart::idmap_lower(const Operation& operation) {
+  auto status = idmap_mount(lowers_[operation.value].get(), user_namespace_.get());
   if (status || status.error().errno_value() != EINVAL) return status;
   return fail(std::move(status).error(), "EROFS takes id maps from Linux 5.19 on");
 }
 
 /// Where the upper directory's filesystem takes no id map, its files have the sandbox's host ids:
 /// the same to those inside, of no use to anybody afterwards.
-Status HostSide::idmap_upper(const Operation& operation) {
+Status SandboxStart::idmap_upper(const Operation& operation) {
   auto status = idmap_mount(upper_.get(), user_namespace_.get());
   if (status || status.error().errno_value() != EINVAL) return status;
   const bool is_kept = operation.value != 0;
@@ -148,14 +128,14 @@ Status HostSide::idmap_upper(const Operation& operation) {
                 "Linux 6.3 on; choose another --state-dir)");
   }
   constexpr uint32_t kUnchanged = ~uint32_t{0};
-  const std::optional<uint32_t> uid = outside_id(plan_.id_map, inputs_.image_root.st_uid);
-  const std::optional<uint32_t> gid = outside_id(plan_.id_map, inputs_.image_root.st_gid);
+  const std::optional<uint32_t> uid = outside_id(plan_.id_map, image_root_.st_uid);
+  const std::optional<uint32_t> gid = outside_id(plan_.id_map, image_root_.st_gid);
   VARVE_TRY(give_to(upper_.get(), "upper", uid.value_or(kUnchanged), gid.value_or(kUnchanged)));
   const uint32_t root_id = *outside_id(plan_.id_map, 0);
   return give_to(upper_.get(), "work", root_id, root_id);
 }
 
-Status HostSide::make_dev(const Operation& operation) {
+Status SandboxStart::make_dev(const Operation& operation) {
   VARVE_ASSIGN(dev_, new_mount("tmpfs", operation.options, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC));
   const int dev = dev_.get();
   const mode_t old_mask = ::umask(0);
@@ -197,7 +177,7 @@ Status HostSide::make_dev(const Operation& operation) {
   return {};
 }
 
-Status HostSide::run(const Operation& operation) {
+Status SandboxStart::run(const Operation& operation) {
   switch (operation.kind) {
     case OpKind::kOpenUpper:
       return open_upper(operation);
@@ -230,7 +210,7 @@ Status HostSide::run(const Operation& operation) {
 
 /// Programs open /dev/stdout and the like, which for a pipe asks the pipe's owner: it becomes the
 /// sandbox's user. Anonymous pipes only; files of the caller keep their owner.
-Status HostSide::lend_pipes(uint32_t uid) {
+Status SandboxStart::lend_pipes(uint32_t uid) {
   const uint32_t host_uid = outside_id(plan_.id_map, uid).value_or(0);
   for (int fd = 0; fd <= 2 && host_uid != 0; ++fd) {
     struct statfs status;
@@ -240,18 +220,54 @@ Status HostSide::lend_pipes(uint32_t uid) {
   return {};
 }
 
-Status HostSide::send_mounts() {
-  VARVE_ASSIGN(const MountsMessage identity, find_identity(root_.get(), plan_.process.user));
-  VARVE_TRY(lend_pipes(identity.uid));
+namespace {
+
+/// What MountsMessage announces: counts go into it, the result is what follows it.
+std::string gather_texts(const Plan& plan, MountsMessage& message) {
+  std::string texts;
+  // A NUL inside a word ends it, as everywhere in an execve.
+  const auto add = [&texts](const std::string& word) {
+    texts.append(word.c_str(), std::strlen(word.c_str()) + 1);
+  };
+  add(plan.hostname);
+  add(plan.process.workdir);
+  const Process& process = plan.process;
+  for (const auto* list : {&process.argv, &process.env, &process.candidates}) {
+    for (const std::string& word : *list) add(word);
+  }
+  message.text_bytes = texts.size();
+  message.argument_count = static_cast<uint32_t>(process.argv.size());
+  message.variable_count = static_cast<uint32_t>(process.env.size());
+  message.candidate_count = static_cast<uint32_t>(process.candidates.size());
+  message.set_home = process.set_home;
+  return texts;
+}
+
+}  // namespace
+
+Status SandboxStart::send_mounts() {
+  VARVE_ASSIGN(MountsMessage message, find_identity(root_.get(), plan_.process.user));
+  VARVE_TRY(lend_pipes(message.uid));
+  const std::string texts = gather_texts(plan_, message);
   int fds[3] = {root_.get(), dev_.get(), etc_.get()};
   const size_t count = etc_ ? 3 : 2;
-  if (const int error = send_message(control_.get(), &identity, sizeof identity, {fds, count})) {
+  if (const int error = send_message(control_.get(), &message, sizeof message, {fds, count})) {
     return fail_errno(error, "handing the mounts to the child");
+  }
+  return send_texts(texts);
+}
+
+Status SandboxStart::send_texts(const std::string& texts) {
+  for (size_t at = 0; at < texts.size(); at += MountsMessage::kTextBytesPerMessage) {
+    const size_t n = std::min<size_t>(texts.size() - at, MountsMessage::kTextBytesPerMessage);
+    if (const int error = send_message(control_.get(), texts.data() + at, n, {})) {
+      return fail_errno(error, "handing the command to the child");
+    }
   }
   return {};
 }
 
-Error HostSide::first_cause(Error own) {
+Error SandboxStart::first_cause(Error own) {
   if (!child_) return own;
   // The child writes its report before it goes; without one, ours is the cause.
   Report report;
@@ -261,8 +277,6 @@ Error HostSide::first_cause(Error own) {
   if (told && report.kind == ReportKind::kSetupFailed) return setup_error(plan_, report);
   return own;
 }
-
-}  // namespace
 
 Child& Child::operator=(Child&& other) noexcept {
   std::swap(pid_, other.pid_);
@@ -288,25 +302,46 @@ int Child::wait() {
   return status;
 }
 
-Result<StartedSandbox> start_sandbox(const Plan& plan, HostInputs inputs, ChildContext& context) {
-  HostSide side(plan, std::move(inputs), context);
-  for (const Operation& operation : plan.operations) {
-    if (runs_in_child(operation.kind)) continue;
-    auto status = side.run(operation);
+Status SandboxStart::run_operations() {
+  for (; next_operation_ < plan_.host_operations.size(); ++next_operation_) {
+    const Operation& operation = plan_.host_operations[next_operation_];
+    auto status = run(operation);
     if (!status) {
       return tl::unexpected<Error>(
-          side.first_cause(std::move(status).error().with_context(describe(operation))));
+          first_cause(std::move(status).error().with_context(describe(operation))));
     }
   }
-  auto status = side.send_mounts();
-  if (!status) return tl::unexpected<Error>(side.first_cause(std::move(status).error()));
-  return side.take();
+  return {};
+}
+
+void SandboxStart::release_mounts() {
+  lowers_.clear();
+  for (UniqueFd* fd : {&upper_, &etc_, &user_namespace_, &root_, &dev_, &inputs_.empty_namespace}) {
+    fd->reset();
+  }
+}
+
+Status SandboxStart::begin() {
+  return run_operations();
+}
+
+Result<StartedSandbox> SandboxStart::finish(std::vector<UniqueFd> lowers) {
+  lowers_ = std::move(lowers);
+  // While neither of them is seen through the sandbox's ids.
+  if (::fstat(lowers_.back().get(), &image_root_) != 0) return fail_errno("reading the image");
+  VARVE_TRY(copy_root_attributes(upper_.get(), image_root_));
+  VARVE_TRY(run_operations());
+  auto status = send_mounts();
+  if (!status) return tl::unexpected<Error>(first_cause(std::move(status).error()));
+  StartedSandbox started{std::move(child_), std::move(control_)};
+  release_mounts();
+  return started;
 }
 
 Error setup_error(const Plan& plan, const Report& report) {
-  const bool known = report.operation < plan.operations.size();
+  const bool known = report.operation < plan.child_operations.size();
   return Error::from_errno(report.errno_value,
-                           known ? describe(plan.operations[report.operation])
+                           known ? describe(plan.child_operations[report.operation])
                                  : std::string("starting the sandbox's first process"));
 }
 

@@ -3,7 +3,8 @@
 #include <sys/stat.h>
 #include <sys/types.h>
 
-#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -38,11 +39,9 @@ class Child {
 
 /// What the host's side of a plan starts from.
 struct HostInputs {
-  std::vector<UniqueFd> lowers;  ///< Detached mounts, lowest first.
-  int upper_directory = -1;      ///< Holds `upper` and `work`; -1: a tmpfs is made.
-  struct stat image_root {};     ///< For a tmpfs upper.
-  int cgroup_into = -1;          ///< For CLONE_INTO_CGROUP, or -1.
-  UniqueFd empty_namespace;      ///< One that was kept; else it is made.
+  int upper_directory = -1;  ///< Holds `upper` and `work`; -1: a tmpfs is made.
+  int cgroup_into = -1;      ///< For CLONE_INTO_CGROUP, or -1.
+  UniqueFd empty_namespace;  ///< One that was kept; else it is made.
 };
 
 /// What it leaves running.
@@ -51,12 +50,57 @@ struct StartedSandbox {
   UniqueFd control;  ///< The parent's end of the socket pair.
 };
 
-/// Runs the plan's operations of the host's side, clone3 among them; the child runs its own at the
-/// same time. Ends when the child has been given its mounts. The calling process must have one
-/// thread; it loses the host's mounts (see enter_empty_namespace) and keeps what it holds open.
+/// The host's side of a start, in two steps: the child makes its namespaces, the slowest part of a
+/// start, while its image is still being asked for. The calling process must have one thread; from
+/// begin() on it has lost the host's mounts (see enter_empty_namespace) and keeps what it holds
+/// open.
 ///
 /// Errors name the operation. When the child failed first, its error is the one returned.
-Result<StartedSandbox> start_sandbox(const Plan& plan, HostInputs inputs, ChildContext& context);
+class SandboxStart {
+ public:
+  /// `plan` comes from begin_plan(). It, and `context`, must outlive this.
+  SandboxStart(const Plan& plan, HostInputs inputs, ChildContext& context)
+      : plan_(plan), inputs_(std::move(inputs)), context_(context) {}
+
+  /// Runs what the plan has so far, clone3 as the last; the child runs its own at the same time.
+  Status begin();
+  /// Runs what finish_plan() has added to the plan, and gives the child its mounts.
+  /// @param lowers  Detached mounts of the layers, lowest first.
+  Result<StartedSandbox> finish(std::vector<UniqueFd> lowers);
+
+ private:
+  Status run_operations();
+  Status run(const Operation& operation);
+  Status open_upper(const Operation& operation);
+  Status clone_child(const Operation& operation);
+  Status write_id_maps();
+  Status mount_overlay(const Operation& operation);
+  Status idmap_lower(const Operation& operation);
+  Status idmap_upper(const Operation& operation);
+  Status make_dev(const Operation& operation);
+  Status lend_pipes(uint32_t uid);
+  Status send_mounts();
+  Status send_texts(const std::string& texts);
+  /// They are the child's now, and end with it: nothing here may keep them busy.
+  void release_mounts();
+  /// A failure of ours may be the echo of the child's, which is the one to tell.
+  Error first_cause(Error own);
+
+  const Plan& plan_;
+  HostInputs inputs_;
+  ChildContext& context_;
+  size_t next_operation_ = 0;
+  std::vector<UniqueFd> lowers_;
+  struct stat image_root_ {};
+  UniqueFd upper_;  // Mount whose root holds `upper` and `work`.
+  UniqueFd etc_;
+  UniqueFd user_namespace_;
+  UniqueFd root_;
+  UniqueFd dev_;
+  UniqueFd control_;
+  UniqueFd child_control_;
+  Child child_;
+};
 
 /// The error that a kSetupFailed report stands for.
 Error setup_error(const Plan& plan, const Report& report);

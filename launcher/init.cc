@@ -49,8 +49,8 @@ void report(Report message) {
   ::sigprocmask(SIG_SETMASK, &context.command_signals, nullptr);
   // As execvp(3): the first file that runs wins; a refusal is remembered before "not found".
   int result = ENOENT;
-  for (const char* path : context.candidates) {
-    ::execve(path, context.argv.data(), context.env.data());
+  for (char** path = context.candidates; *path != nullptr; ++path) {
+    ::execve(*path, context.argv, context.env);
     if (errno == ENOENT || errno == ENOTDIR) continue;
     result = errno;
     if (errno != EACCES) break;
@@ -143,7 +143,7 @@ void run_init(ChildContext& context, const MountsMessage& identity, int terminal
   if (failure != 0) {
     report({.kind = ReportKind::kSetupFailed,
             .errno_value = failure,
-            .operation = static_cast<uint32_t>(context.plan.operations.size())});
+            .operation = static_cast<uint32_t>(context.operations.size())});
     ::_exit(1);
   }
   const pid_t command = start_command(context, identity, terminal);

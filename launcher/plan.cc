@@ -81,13 +81,15 @@ Result<Process> build_process(const Spec& spec, const ImageConfig& config,
   }
   process.set_home = find_variable(process.env, "HOME") == nullptr;
   process.user = spec.user.empty() ? config.user : spec.user;
+  process.workdir = spec.workdir.empty() ? config.workdir : spec.workdir;
+  if (process.workdir.empty()) process.workdir = "/";
   process.terminal = spec.terminal;
   process.candidates = command_candidates(process.argv[0], find_variable(process.env, "PATH"));
   return process;
 }
 
-void add_host_operations(const Spec& spec, const ImageInfo& image, const std::string& upper_path,
-                         std::vector<Operation>& out) {
+void begin_host_operations(const Spec& spec, const std::string& upper_path,
+                           std::vector<Operation>& out) {
   Operation upper{.kind = OpKind::kOpenUpper, .path = upper_path};
   if (spec.rw_bytes_max) {
     upper.path.clear();
@@ -101,6 +103,9 @@ void add_host_operations(const Spec& spec, const ImageInfo& image, const std::st
   }
   out.push_back({.kind = OpKind::kEnterEmptyNamespace});
   out.push_back({.kind = OpKind::kClone, .value = kClonedNamespaces});
+}
+
+void finish_host_operations(const Spec& spec, const ImageInfo& image, std::vector<Operation>& out) {
   out.push_back({.kind = OpKind::kWriteIdMaps});
   for (size_t i = 0; i < image.layers.size(); ++i) {
     out.push_back({.kind = OpKind::kIdmapLower, .value = i, .path = image.layers[i].id});
@@ -144,6 +149,7 @@ void add_mounts_in_child(const Spec& spec, std::vector<Operation>& out) {
                  .options = {{"gid", "5"}, {"mode", "620"}, {"ptmxmode", "666"}}});
   out.push_back(std::move(shm));
   out.push_back({.kind = OpKind::kReceiveMounts});
+  out.push_back({.kind = OpKind::kHostname});
   out.push_back({.kind = OpKind::kSwitchRoot, .target = Register::kRoot});
   out.push_back({.kind = OpKind::kAttach, .target = Register::kProc, .path = "proc"});
   out.push_back({.kind = OpKind::kAttachSys, .path = "sys"});
@@ -156,19 +162,15 @@ void add_mounts_in_child(const Spec& spec, std::vector<Operation>& out) {
   }
 }
 
-void add_child_operations(const Spec& spec, const ImageInfo& image, const std::string& hostname,
-                          std::vector<Operation>& out) {
+void add_child_operations(const Spec& spec, std::vector<Operation>& out) {
   out.push_back({.kind = OpKind::kJoinCgroup});
   const uint64_t network = spec.network == NetworkMode::kNone ? uint64_t{CLONE_NEWNET} : 0;
   out.push_back({.kind = OpKind::kNamespaces, .value = kUnsharedNamespaces | network});
   out.push_back({.kind = OpKind::kWaitForIdMaps});
   out.push_back({.kind = OpKind::kBecomeRoot});
-  out.push_back({.kind = OpKind::kHostname, .path = hostname});
   if (spec.network == NetworkMode::kNone) out.push_back({.kind = OpKind::kLoopbackUp});
   add_mounts_in_child(spec, out);
-  std::string workdir = spec.workdir.empty() ? image.config.workdir : spec.workdir;
-  if (workdir.empty()) workdir = "/";
-  out.push_back({.kind = OpKind::kWorkdir, .path = std::move(workdir)});
+  out.push_back({.kind = OpKind::kWorkdir});
   if (spec.terminal) out.push_back({.kind = OpKind::kTerminal});
   for (const int limit : {RLIMIT_CORE, RLIMIT_NICE, RLIMIT_RTPRIO}) {
     out.push_back({.kind = OpKind::kLimit, .value = static_cast<uint64_t>(limit)});
@@ -181,10 +183,15 @@ void add_child_operations(const Spec& spec, const ImageInfo& image, const std::s
 
 }  // namespace
 
-Result<Plan> build_plan(const Spec& spec, const ImageInfo& image, uint32_t slot,
-                        const std::string& upper_path) {
-  if (image.layers.empty()) return fail(ErrorCode::kInvalidArgument, "the image has no layers");
+Plan begin_plan(const Spec& spec, const std::string& upper_path) {
   Plan plan;
+  begin_host_operations(spec, upper_path, plan.host_operations);
+  add_child_operations(spec, plan.child_operations);
+  return plan;
+}
+
+Status finish_plan(Plan& plan, const Spec& spec, const ImageInfo& image, uint32_t slot) {
+  if (image.layers.empty()) return fail(ErrorCode::kInvalidArgument, "the image has no layers");
   plan.hostname = image.id.substr(0, 12);
   if (plan.hostname.empty()) plan.hostname = "sandbox";
   std::vector<uint32_t> large_ids = image.large_ids;
@@ -197,9 +204,12 @@ Result<Plan> build_plan(const Spec& spec, const ImageInfo& image, uint32_t slot,
     if (const auto id = parse_u32(part); id && *id >= kIdsPerSlot) large_ids.push_back(*id);
   }
   VARVE_ASSIGN(plan.id_map, make_id_map(slot, std::move(large_ids)));
-  add_host_operations(spec, image, upper_path, plan.operations);
-  add_child_operations(spec, image, plan.hostname, plan.operations);
-  return plan;
+  finish_host_operations(spec, image, plan.host_operations);
+  for (Operation& operation : plan.child_operations) {
+    if (operation.kind == OpKind::kHostname) operation.path = plan.hostname;
+    if (operation.kind == OpKind::kWorkdir) operation.path = plan.process.workdir;
+  }
+  return {};
 }
 
 }  // namespace varve::launcher

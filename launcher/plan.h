@@ -67,6 +67,7 @@ struct Process {
   std::vector<std::string> candidates;  ///< Paths tried in turn.
   std::string user;                     ///< "", or as given: looked up inside the image.
   bool set_home = false;                ///< HOME is not in env: take it from the user's entry.
+  std::string workdir;
   bool terminal = false;
 };
 
@@ -74,21 +75,26 @@ struct Process {
 struct Plan {
   std::string hostname;
   std::vector<IdExtent> id_map;
-  std::vector<Operation> operations;  ///< In order; the two sides run their own in parallel.
+  // In order; the two sides run them in parallel.
+  std::vector<Operation> host_operations;
+  std::vector<Operation> child_operations;
   Process process;
 };
 
-/// True for the operations that the child runs.
-bool runs_in_child(OpKind kind);
 std::string_view op_kind_name(OpKind kind);
 /// For error messages: "mounting the overlay".
 std::string describe(const Operation& operation);
 
-/// @param slot       Which id range (see id_map.h).
+/// What can be said before the image is known: the child's operations (without the host name and
+/// the working directory, which only finish_plan() knows) and the host's up to kClone.
+///
 /// @param upper_path The directory that holds `upper` and `work`; unused with --rw-size.
+Plan begin_plan(const Spec& spec, const std::string& upper_path);
+/// Adds the rest.
+///
+/// @param slot  Which id range (see id_map.h).
 /// Errors: kInvalidArgument (nothing to run), kUnsupported (ids without a place).
-Result<Plan> build_plan(const Spec& spec, const ImageInfo& image, uint32_t slot,
-                        const std::string& upper_path);
+Status finish_plan(Plan& plan, const Spec& spec, const ImageInfo& image, uint32_t slot);
 
 /// One JSON document, an operation a line.
 std::string plan_to_json(const Plan& plan);

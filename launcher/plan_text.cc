@@ -113,7 +113,7 @@ void add_value(const Operation& operation, boost::json::object& object) {
 boost::json::object to_object(const Operation& operation) {
   boost::json::object object;
   object["op"] = op_kind_name(operation.kind);
-  object["where"] = runs_in_child(operation.kind) ? "sandbox" : "host";
+  object["where"] = row(operation.kind).in_child ? "sandbox" : "host";
   if (!operation.path.empty()) object["path"] = operation.path;
   add_value(operation, object);
   if (!operation.options.empty()) {
@@ -130,9 +130,6 @@ boost::json::array to_array(const std::vector<std::string>& words) {
 
 }  // namespace
 
-bool runs_in_child(OpKind kind) {
-  return row(kind).in_child;
-}
 std::string_view op_kind_name(OpKind kind) {
   return row(kind).name;
 }
@@ -151,9 +148,11 @@ std::string plan_to_json(const Plan& plan) {
   }
   text += "  \"id_map\": " + boost::json::serialize(ids) + ",\n  \"operations\": [";
   const char* separator = "\n";
-  for (const Operation& operation : plan.operations) {
-    text += separator + ("    " + boost::json::serialize(to_object(operation)));
-    separator = ",\n";
+  for (const auto* operations : {&plan.host_operations, &plan.child_operations}) {
+    for (const Operation& operation : *operations) {
+      text += separator + ("    " + boost::json::serialize(to_object(operation)));
+      separator = ",\n";
+    }
   }
   boost::json::object process;
   process["argv"] = to_array(plan.process.argv);

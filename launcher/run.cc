@@ -29,7 +29,6 @@ struct Attached {
   ControlClient client;
   ImageInfo image;
   std::vector<UniqueFd> mounts;
-  UniqueFd empty_namespace;  ///< Where varvefs keeps one.
 };
 
 Status ask_for_image(ControlClient& client, const Spec& spec, bool mounts) {
@@ -46,10 +45,6 @@ Status take_image(Attached& attached, bool mounts) {
   VARVE_ASSIGN(ControlClient::Response response, attached.client.receive());
   VARVE_ASSIGN(attached.image, parse_image_info(response.body));
   attached.mounts = std::move(response.fds);
-  if (mounts && attached.mounts.size() == attached.image.layers.size() + 1) {
-    attached.empty_namespace = std::move(attached.mounts.back());
-    attached.mounts.pop_back();
-  }
   if (mounts && attached.mounts.size() != attached.image.layers.size()) {
     return fail(ErrorCode::kCorruption,
                 "varvefs gave " + std::to_string(attached.mounts.size()) + " mounts for " +
@@ -151,14 +146,27 @@ Result<UniqueFd> open_stats(const Spec& spec) {
   return open_file(spec.stats_path, O_WRONLY | O_CREAT | O_TRUNC);
 }
 
-/// Blocks what is passed on from here to the end; the command gets the mask as it was.
-Status block_forwarded(ChildContext& context) {
+/// Blocks what is passed on to the command, from the time when there is somebody to pass it to.
+Status block_forwarded() {
   const sigset_t forwarded = forwarded_signals();
-  if (::sigprocmask(SIG_BLOCK, &forwarded, &context.command_signals) != 0) {
-    return fail_errno("blocking signals");
-  }
-  context.window = window_of(STDIN_FILENO);
+  if (::sigprocmask(SIG_BLOCK, &forwarded, nullptr) != 0) return fail_errno("blocking signals");
   return {};
+}
+
+ChildContext make_context(const Plan& plan, const HostState& host, std::span<char> command_line) {
+  ChildContext context{.operations = plan.child_operations,
+                       .join_fds = host.cgroup.join_fds(),
+                       .command_line = command_line};
+  // The command gets the signal mask and the window as they were.
+  (void)::sigprocmask(SIG_BLOCK, nullptr, &context.command_signals);
+  context.window = window_of(STDIN_FILENO);
+  return context;
+}
+
+/// What varvefs keeps, when it comes: the namespace to clone from.
+Result<UniqueFd> take_namespace(ControlClient& client) {
+  VARVE_ASSIGN(std::vector<UniqueFd> fds, client.receive_early());
+  return fds.empty() ? UniqueFd() : std::move(fds.front());
 }
 
 Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line) {
@@ -166,29 +174,26 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   VARVE_TRY(validate(spec));
   VARVE_ASSIGN(const UniqueFd stats_file, open_stats(spec));
   VARVE_ASSIGN(ControlClient client, connect_or_start_varvefs(spec.run_dir));
-  Attached attached{.client = std::move(client), .image = {}, .mounts = {}, .empty_namespace = {}};
-  // varvefs works on the attach while this process makes its part.
+  Attached attached{.client = std::move(client), .image = {}, .mounts = {}};
+  // varvefs works on the attach while this process makes its part, and then the child its own.
   VARVE_TRY(ask_for_image(attached.client, spec, true));
   VARVE_ASSIGN(HostState host, prepare_host(spec));
+  HostInputs inputs{.upper_directory = host.upper ? host.upper->fd() : -1,
+                    .cgroup_into = host.cgroup.clone_into_fd(),
+                    .empty_namespace = {}};
+  VARVE_ASSIGN(inputs.empty_namespace, take_namespace(attached.client));
+  const bool makes_namespace = !inputs.empty_namespace;
+  Plan plan = begin_plan(spec, host.upper ? host.upper->path() : "");
+  ChildContext context = make_context(plan, host, command_line);
+  SandboxStart start(plan, std::move(inputs), context);
+  VARVE_TRY(start.begin());
+
   VARVE_TRY(take_image(attached, true));
-  struct stat image_root {};
-  if (::fstat(attached.mounts.back().get(), &image_root) != 0)
-    return fail_errno("reading the image");
-  if (host.upper) VARVE_TRY(copy_root_attributes(host.upper->fd(), image_root));
+  VARVE_TRY(finish_plan(plan, spec, attached.image, host.slot.number()));
   RunStats stats;
   if (stats_file) VARVE_TRY(stats.begin(attached.client, attached.image));
-
-  VARVE_ASSIGN(const Plan plan, build_plan(spec, attached.image, host.slot.number(),
-                                           host.upper ? host.upper->path() : ""));
-  ChildContext context(plan, host.cgroup.join_fds(), command_line);
-  VARVE_TRY(block_forwarded(context));
-  HostInputs inputs{.lowers = std::move(attached.mounts),
-                    .upper_directory = host.upper ? host.upper->fd() : -1,
-                    .image_root = image_root,
-                    .cgroup_into = host.cgroup.clone_into_fd(),
-                    .empty_namespace = std::move(attached.empty_namespace)};
-  const bool makes_namespace = !inputs.empty_namespace;
-  VARVE_ASSIGN(StartedSandbox sandbox, start_sandbox(plan, std::move(inputs), context));
+  VARVE_TRY(block_forwarded());
+  VARVE_ASSIGN(StartedSandbox sandbox, start.finish(std::move(attached.mounts)));
   if (makes_namespace) VARVE_TRY(keep_empty_namespace(attached.client));
   auto ended = supervise(plan, sandbox);
   if (!ended) return outcome_without_report(std::move(ended).error(), host, io);
@@ -209,11 +214,12 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
 Result<int> print_plan(const Spec& spec, ToolIo& io) {
   VARVE_TRY(validate(spec));
   VARVE_ASSIGN(ControlClient client, connect_or_start_varvefs(spec.run_dir));
-  Attached attached{.client = std::move(client), .image = {}, .mounts = {}, .empty_namespace = {}};
+  Attached attached{.client = std::move(client), .image = {}, .mounts = {}};
   VARVE_TRY(ask_for_image(attached.client, spec, false));
   VARVE_TRY(take_image(attached, false));
   // A run takes whichever slot is free; the plan of the first one stands for all.
-  VARVE_ASSIGN(const Plan plan, build_plan(spec, attached.image, 0, spec.state_dir + "/0"));
+  Plan plan = begin_plan(spec, spec.state_dir + "/0");
+  VARVE_TRY(finish_plan(plan, spec, attached.image, 0));
   std::fputs(plan_to_json(plan).c_str(), io.out);
   return std::fflush(io.out) == 0 ? 0 : kExitVarveFailed;
 }

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <span>
 #include <sstream>
 
 #include "fs/control/control_server.h"
@@ -62,6 +63,23 @@ ControlRequest to_control_request(const http::request<http::string_body>& reques
   }
   result.body = request.body();
   return result;
+}
+
+/// One message without waiting. @return what sendmsg(2) says.
+ssize_t send_with_descriptors(int socket, std::string_view text, std::span<const int> fds) {
+  alignas(cmsghdr) char control[CMSG_SPACE(ControlServer::kFdsInMessageMax * sizeof(int))]{};
+  iovec part{const_cast<char*>(text.data()), text.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+  cmsghdr* rights = CMSG_FIRSTHDR(&message);
+  rights->cmsg_level = SOL_SOCKET;
+  rights->cmsg_type = SCM_RIGHTS;
+  rights->cmsg_len = CMSG_LEN(fds.size_bytes());
+  std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
+  return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 }  // namespace
@@ -124,12 +142,22 @@ void Connection::on_request(beast::error_code error) {
         boost::asio::post(executor, [weak, shared] {
           if (const auto self = weak.lock()) self->respond(std::move(*shared));
         });
+      },
+      [weak = weak_from_this()](int fd) {
+        const auto self = weak.lock();
+        return self != nullptr && self->send_early(fd);
       });
   deadline_timer_.expires_after(request_deadline_);
   deadline_timer_.async_wait([self = shared_from_this(), answer](beast::error_code timer_error) {
     if (!timer_error) answer->give(ControlApi::deadline_response());
   });
   api_.handle(request, scope_, answer);
+}
+
+bool Connection::send_early(int fd) {
+  constexpr std::string_view kInterim = "HTTP/1.1 103 Early Hints\r\n\r\n";
+  // So short a message is sent whole or not at all.
+  return send_with_descriptors(socket_.native_handle(), kInterim, {&fd, 1}) > 0;
 }
 
 void Connection::respond(ControlResponse response) {
@@ -154,23 +182,12 @@ void Connection::respond(ControlResponse response) {
 void Connection::send_descriptors() {
   while (sent_fd_count_ < fds_.size()) {
     const size_t count = std::min(fds_.size() - sent_fd_count_, ControlServer::kFdsInMessageMax);
-    alignas(cmsghdr) char control[CMSG_SPACE(ControlServer::kFdsInMessageMax * sizeof(int))]{};
+    int numbers[ControlServer::kFdsInMessageMax];
+    for (size_t i = 0; i < count; ++i) numbers[i] = fds_[sent_fd_count_ + i].get();
     const bool is_last = sent_fd_count_ + count == fds_.size();
-    iovec part{response_.data() + sent_bytes_, is_last ? response_.size() - sent_bytes_ : 1};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-    cmsghdr* rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(count * sizeof(int));
-    for (size_t i = 0; i < count; ++i) {
-      const int fd = fds_[sent_fd_count_ + i].get();
-      std::memcpy(CMSG_DATA(rights) + i * sizeof(int), &fd, sizeof(fd));
-    }
-    const ssize_t size = sendmsg(socket_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const std::string_view rest = std::string_view(response_).substr(sent_bytes_);
+    const ssize_t size = send_with_descriptors(
+        socket_.native_handle(), is_last ? rest : rest.substr(0, 1), {numbers, count});
     if (size > 0) {
       sent_fd_count_ += count;
       sent_bytes_ += static_cast<size_t>(size);

@@ -33,6 +33,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read_request();
   void on_request(boost::beast::error_code error);
   void respond(ControlResponse response);
+  /// An interim response with one descriptor; false when it did not fit into the socket.
+  bool send_early(int fd);
   void send_descriptors();
   void send_rest();
 

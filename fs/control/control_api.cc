@@ -67,10 +67,11 @@ void ControlApi::attach(const ControlRequest& request,
     return;
   }
   const bool keeps = parsed->keeps;
-  const std::string namespace_name = parsed->namespace_name;
+  // The client makes its sandbox's namespaces from it while the store is asked.
+  if (const UniqueFd kept = kept_namespace(parsed->namespace_name)) answer->give_early(kept.get());
   // The scope is held weakly: its end is what tells that the client is gone.
   attaches_.attach(
-      std::move(*parsed), [this, keeps, namespace_name, scope = std::weak_ptr(scope),
+      std::move(*parsed), [this, keeps, scope = std::weak_ptr(scope),
                            answer = std::move(answer)](Result<std::shared_ptr<Attachment>> result) {
         if (!result) {
           answer->give(error_response(result.error()));
@@ -82,11 +83,8 @@ void ControlApi::attach(const ControlRequest& request,
           attaches_.detach(std::move(attachment));
           return;
         }
-        UniqueFd kept = kept_namespace(namespace_name);
-        ControlResponse response{
-            200, attachment_json(*attachment, facts_.mountpoint, static_cast<bool>(kept)), {}};
+        ControlResponse response{200, attachment_json(*attachment, facts_.mountpoint), {}};
         response.fds = std::move(attachment->mounts);
-        if (kept) response.fds.push_back(std::move(kept));
         if (!keeps) {
           std::lock_guard lock(owner->mutex_);
           owner->leases_.insert(attachment->lease);

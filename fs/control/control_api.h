@@ -30,8 +30,11 @@ struct ControlResponse {
 /// The one answer to a request: the first of the handler and the deadline gives it. Thread-safe.
 class ControlAnswer {
  public:
-  explicit ControlAnswer(std::function<void(ControlResponse)> deliver)
-      : deliver_(std::move(deliver)) {}
+  ControlAnswer(std::function<void(ControlResponse)> deliver, std::function<bool(int)> give_early)
+      : deliver_(std::move(deliver)), give_early_(std::move(give_early)) {}
+  /// Sends a descriptor ahead of the answer, in an interim response. Only on the thread of handle()
+  /// and before it returns. False when the client has to do without.
+  bool give_early(int fd) { return give_early_(fd); }
   /// True for the one caller that may then deliver().
   bool claim() { return !claimed_.exchange(true); }
   void deliver(ControlResponse response) { deliver_(std::move(response)); }
@@ -41,6 +44,7 @@ class ControlAnswer {
  private:
   std::atomic<bool> claimed_{false};
   const std::function<void(ControlResponse)> deliver_;
+  const std::function<bool(int)> give_early_;
 };
 
 /// What `GET /v1/status` shows of the daemon beside its counters.

@@ -138,8 +138,8 @@ bool is_utf8(std::string_view text) {
 
 Result<AttachRequest> parse_attach_request(const std::string& body) {
   VARVE_ASSIGN(const json::object object, parse_object(body));
-  VARVE_TRY(refuse_unknown(
-      object, {"store", "image", "layers", "domain", "mounts", "keep", "namespace"}));
+  VARVE_TRY(refuse_unknown(object,
+                           {"store", "image", "layers", "domain", "mounts", "keep", "namespace"}));
   AttachRequest request;
   VARVE_TRY(take_string(object, "store", request.store));
   VARVE_TRY(take_string(object, "image", request.image));
@@ -179,8 +179,7 @@ Result<std::string> parse_namespace_request(const std::string& body) {
   return name;
 }
 
-std::string attachment_json(const Attachment& attachment, const std::string& mountpoint,
-                            bool has_namespace) {
+std::string attachment_json(const Attachment& attachment, const std::string& mountpoint) {
   json::array layers;
   for (const auto& view : attachment.views) layers.push_back(layer_json(*view, mountpoint));
   json::array ids;
@@ -193,7 +192,6 @@ std::string attachment_json(const Attachment& attachment, const std::string& mou
   object["layers"] = std::move(layers);
   object["lease"] = attachment.lease;
   object["mounts"] = attachment.mounts.size();
-  object["namespace"] = has_namespace;
   return json::serialize(object);
 }
 

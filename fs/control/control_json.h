@@ -18,8 +18,7 @@ Result<std::string> parse_detach_request(const std::string& body);
 /// The name under which the caller's mount namespace is to be kept.
 Result<std::string> parse_namespace_request(const std::string& body);
 
-std::string attachment_json(const Attachment& attachment, const std::string& mountpoint,
-                            bool has_namespace);
+std::string attachment_json(const Attachment& attachment, const std::string& mountpoint);
 std::string layers_json(const std::vector<std::shared_ptr<LayerView>>& views,
                         const std::string& mountpoint);
 /// One entry a layer, however many domains it is in, and their sum.

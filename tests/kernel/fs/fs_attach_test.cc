@@ -183,7 +183,7 @@ TEST_P(FsAttachTest, AClientThatGoesInTheMiddleOfAnAttachLeavesNothing) {
   wait_for_status("views", 0);
 }
 
-TEST_P(FsAttachTest, AKeptNamespaceIsHandedOutWithTheMounts) {
+TEST_P(FsAttachTest, AKeptNamespaceIsHandedOutBeforeTheMounts) {
   ControlClient client = varvefs_.connect();
   const json::object attach = {{"store", "file://" + varvefs_.store_directory()},
                                {"image", "app:v1"},
@@ -191,18 +191,18 @@ TEST_P(FsAttachTest, AKeptNamespaceIsHandedOutWithTheMounts) {
                                {"namespace", "mine"}};
   const auto before = client.post("/v1/attach", attach).value();
   ASSERT_EQ(before.status, 200);
-  EXPECT_FALSE(before.body.at("namespace").as_bool());
+  EXPECT_TRUE(before.early_fds.empty());
   EXPECT_EQ(before.fds.size(), 1u);
   EXPECT_EQ(client.post("/v1/namespaces", {{"name", ""}}).value().status, 400);
   EXPECT_EQ(client.post("/v1/namespaces", {{"name", "mine"}}).value().status, 200);
   const auto after = client.post("/v1/attach", attach).value();
   ASSERT_EQ(after.status, 200);
-  EXPECT_TRUE(after.body.at("namespace").as_bool());
-  ASSERT_EQ(after.fds.size(), 2u);
+  EXPECT_EQ(after.fds.size(), 1u);
+  ASSERT_EQ(after.early_fds.size(), 1u);
   struct stat own;
   struct stat kept;
   ASSERT_EQ(stat("/proc/self/ns/mnt", &own), 0);
-  ASSERT_EQ(fstat(after.fds.at(1).get(), &kept), 0);
+  ASSERT_EQ(fstat(after.early_fds.at(0).get(), &kept), 0);
   EXPECT_EQ(kept.st_ino, own.st_ino);
   for (int i = 1; i < 16; ++i) {
     EXPECT_EQ(client.post("/v1/namespaces", {{"name", std::to_string(i)}}).value().status, 200);

@@ -267,6 +267,15 @@ TEST_F(LaunchRunTest, AnImageIsMountedAndUnmounted) {
   EXPECT_EQ(foreign.status, 3) << foreign.err;
 }
 
+TEST_F(LaunchRunTest, LongArgumentsAndVariablesArriveWhole) {
+  // More than one message, and more than a socket takes at once.
+  const std::string word(120'000, 'x');
+  const Result result =
+      run({"--env", "LONG=" + word, "base", "--", "sh", "-c",
+           "echo ${#0} ${#1} ${#2} ${#LONG} \"$3\" $#", word, word + "y", word, "", "last"});
+  EXPECT_EQ(result.out, "120000 120001 120000 120000  4\n") << result.err;
+}
+
 TEST_F(LaunchRunTest, AMountThatOthersUnmountedIsForgotten) {
   const std::string at = directory() + "/at-others";
   ASSERT_TRUE(make_directories(at));

@@ -62,11 +62,18 @@ Result<ControlClient::Answer> ControlClient::receive() {
   Answer answer;
   std::string text;
   size_t header_end;
-  while ((header_end = text.find("\r\n\r\n")) == std::string::npos) {
-    VARVE_ASSIGN(const size_t size, receive_some(text, answer.fds));
-    if (size == 0) return fail(ErrorCode::kUnavailable, "the server closed the connection");
+  for (;;) {
+    while ((header_end = text.find("\r\n\r\n")) == std::string::npos) {
+      VARVE_ASSIGN(const size_t size, receive_some(text, answer.fds));
+      if (size == 0) return fail(ErrorCode::kUnavailable, "the server closed the connection");
+    }
+    answer.status = std::stoi(text.substr(text.find(' ') + 1));
+    if (answer.status >= 200) break;
+    // An interim response.
+    answer.early_fds = std::move(answer.fds);
+    answer.fds.clear();
+    text.erase(0, header_end + 4);
   }
-  answer.status = std::stoi(text.substr(text.find(' ') + 1));
   const std::string field = "Content-Length: ";
   const size_t body_size = std::stoul(text.substr(text.find(field) + field.size()));
   while (text.size() < header_end + 4 + body_size) {

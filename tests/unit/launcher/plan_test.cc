@@ -26,15 +26,27 @@ Spec spec() {
   return s;
 }
 
+Result<Plan> build_plan(const Spec& s, const ImageInfo& info, uint32_t slot) {
+  Plan plan = begin_plan(s, "/state/" + std::to_string(slot));
+  VARVE_TRY(finish_plan(plan, s, info, slot));
+  return plan;
+}
+
 Plan plan_of(const Spec& s, const ImageInfo& info) {
-  auto plan = build_plan(s, info, 5, "/state/5");
+  auto plan = build_plan(s, info, 5);
   EXPECT_TRUE(plan) << plan.error().to_string();
   return std::move(*plan);
 }
 
+std::vector<Operation> operations(const Plan& plan) {
+  std::vector<Operation> all = plan.host_operations;
+  all.insert(all.end(), plan.child_operations.begin(), plan.child_operations.end());
+  return all;
+}
+
 std::vector<OpKind> kinds(const Plan& plan) {
   std::vector<OpKind> result;
-  for (const Operation& operation : plan.operations) result.push_back(operation.kind);
+  for (const Operation& operation : operations(plan)) result.push_back(operation.kind);
   return result;
 }
 
@@ -47,8 +59,8 @@ size_t position(const Plan& plan, OpKind kind) {
   return static_cast<size_t>(std::ranges::find(all, kind) - all.begin());
 }
 
-const Operation& operation(const Plan& plan, OpKind kind) {
-  return plan.operations[position(plan, kind)];
+Operation operation(const Plan& plan, OpKind kind) {
+  return operations(plan)[position(plan, kind)];
 }
 
 /// Compares with tests/data/plans; VARVE_UPDATE_GOLDEN=1 writes instead, for a person to review.
@@ -87,7 +99,7 @@ TEST(PlanTest, TheJsonIsOneDocument) {
   const auto document = boost::json::parse(plan_to_json(plan_of(spec(), image())), error);
   ASSERT_FALSE(error);
   EXPECT_EQ(document.at("operations").as_array().size(),
-            plan_of(spec(), image()).operations.size());
+            operations(plan_of(spec(), image())).size());
 }
 
 TEST(PlanTest, ASandboxNeverKeepsWhatProtectsTheHostOut) {
@@ -164,7 +176,7 @@ TEST(PlanTest, TheCommandFollowsTheOciRules) {
 TEST(PlanTest, NothingToRunIsAnError) {
   ImageInfo info = image();
   info.config.command.clear();
-  const auto plan = build_plan(spec(), info, 0, "/s");
+  const auto plan = build_plan(spec(), info, 0);
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code(), ErrorCode::kInvalidArgument);
 }
