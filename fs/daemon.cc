@@ -111,6 +111,8 @@ Status Daemon::start_session() {
   SessionOptions session_options;
   session_options.transport = options_.transport;
   session_options.probe_ring = options_.probe_ring;
+  // A loop device reads for many processes, one after the other if it has to wait for each answer.
+  session_options.async_direct_reads = mounter_ != nullptr && mounter_->uses_loop_devices();
   VARVE_ASSIGN(session_,
                Session::start(mount_point_->take_fuse_fd(), *file_system_,
                               std::move(session_options), [this] { session_ended_ = true; }));

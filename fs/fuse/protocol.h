@@ -56,6 +56,7 @@ enum Opcode : uint32_t {
 namespace init_flag {
 inline constexpr uint64_t kAsyncRead = 1ULL << 0;
 inline constexpr uint64_t kReaddirplus = 1ULL << 13;
+inline constexpr uint64_t kAsyncDio = 1ULL << 15;
 inline constexpr uint64_t kNoOpenSupport = 1ULL << 17;
 inline constexpr uint64_t kParallelDirops = 1ULL << 18;
 inline constexpr uint64_t kPosixAcl = 1ULL << 20;

@@ -24,6 +24,7 @@ class Helper {
   explicit Helper(const MounterOptions& options) : options_(options) {}
 
   Status set_up();
+  bool uses_loop_devices() const { return uses_loop_devices_; }
   /// Answers a request for a mount of `key`, in `answer`.
   Status mount(int mount_root_fd, const std::string& key, Message& answer);
   Status drop(const std::string& key);
@@ -34,6 +35,7 @@ class Helper {
 
   const MounterOptions options_;
   UniqueFd dev_fd_;
+  bool uses_loop_devices_ = false;
   std::map<std::string, std::string> mounts_;  // Key to path.
   uint64_t next_number_ = 0;
 };
@@ -57,14 +59,15 @@ Status Helper::set_up() {
       chdir("/")) {
     return fail_errno("changing the root");
   }
+  uses_loop_devices_ = options_.loop_only || !can_mount_files("/probe");
   return {};
 }
 
 Result<UniqueFd> Helper::make_mount(int layer_fd) {
   if (fchdir(layer_fd)) return fail_errno("entering the layer's directory");
-  if (!options_.loop_only) {
+  if (!uses_loop_devices_) {
     auto mounted = make_erofs_mount("image.erofs", true);
-    // Kernels before 6.12 mount block devices only.
+    // What holds for a file of the probe's filesystem may not hold for this one.
     if (mounted || mounted.error().errno_value() != ENOTBLK) return mounted;
   }
   return make_loop_mount(layer_fd);
@@ -143,6 +146,7 @@ int run_helper(int socket, const MounterOptions& options) {
   Helper helper(options);
   Status set_up = helper.set_up();
   Message ready;
+  ready.operation = helper.uses_loop_devices() ? kLoops : 0;
   if (!set_up) {
     ready.error = set_up.error().code();
     ready.text = set_up.error().to_string();

@@ -12,6 +12,8 @@ namespace varve::fs::mounter {
 inline constexpr char kMount = 'm';
 /// An answer to kMount: the mount is the daemon's to keep and to clone; the helper has none.
 inline constexpr char kOriginal = 'o';
+/// In the helper's first message: the kernel mounts no files, so there will be loop devices.
+inline constexpr char kLoops = 'l';
 inline constexpr char kDrop = 'd';
 inline constexpr size_t kTextBytesMax = 4096;
 

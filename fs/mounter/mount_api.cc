@@ -4,6 +4,7 @@
 #include <linux/loop.h>
 #include <linux/mount.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -47,6 +48,13 @@ Result<UniqueFd> make_erofs_mount(const std::string& source, bool directio) {
       static_cast<int>(syscall(SYS_fsmount, context.get(), FSMOUNT_CLOEXEC, MOUNT_ATTR_RDONLY)));
   if (!mount_fd) return fail_errno("fsmount");
   return mount_fd;
+}
+
+bool can_mount_files(const std::string& socket_name) {
+  // Such a kernel tries to open what is no block device, in vain; others refuse it as it is.
+  if (mknod(socket_name.c_str(), S_IFSOCK | 0600, 0)) return true;
+  const auto mounted = make_erofs_mount(socket_name, false);
+  return mounted || mounted.error().errno_value() != ENOTBLK;
 }
 
 Result<UniqueFd> clone_mount(const std::string& path) {

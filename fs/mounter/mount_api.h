@@ -17,6 +17,10 @@ namespace varve::fs::mounter {
 /// Errors: as the kernel says; errno ENOTBLK when it takes block devices only.
 Result<UniqueFd> make_erofs_mount(const std::string& source, bool directio);
 
+/// Whether the kernel mounts EROFS from files (Linux 6.12 and newer). Leaves a socket with that
+/// name behind, relative to the working directory.
+bool can_mount_files(const std::string& socket_name);
+
 /// A detached clone of the mount at `path`.
 Result<UniqueFd> clone_mount(const std::string& path);
 

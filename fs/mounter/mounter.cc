@@ -47,6 +47,7 @@ Result<std::unique_ptr<Mounter>> Mounter::start(const MounterOptions& options) {
   // The helper reports once whether it could set itself up.
   VARVE_ASSIGN(const mounter::Message ready, mounter::receive_message(mounter->socket_.get()));
   if (!ready.text.empty()) return fail(ready.error, ready.text);
+  mounter->uses_loop_devices_ = ready.operation == mounter::kLoops;
   return mounter;
 }
 

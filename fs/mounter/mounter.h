@@ -43,6 +43,9 @@ class Mounter {
   Mounter(const Mounter&) = delete;
   Mounter& operator=(const Mounter&) = delete;
 
+  /// True where the kernel mounts no files: a loop device stands between each mount and its image.
+  bool uses_loop_devices() const { return uses_loop_devices_; }
+
   /// A detached clone (open_tree) of the EROFS mount of `<key>/image.erofs`, which is made first
   /// when there is none. `key` is "<domain>/<layer id>".
   /// Errors: kUnsupported (neither file-backed mounts nor loop devices), kTimedOut, what mount
@@ -64,6 +67,7 @@ class Mounter {
   UniqueFd socket_;
   pid_t helper_;
   uint32_t next_sequence_ = 1;
+  bool uses_loop_devices_ = false;
 };
 
 }  // namespace varve::fs

@@ -21,7 +21,8 @@ constexpr size_t kPageBytes = 4096;
 // Nothing is ever written; the kernel sizes its read buffers by it.
 constexpr uint32_t kWriteBytesMax = 4096;
 
-// Without FUSE_ASYNC_DIO: with it the kernel waits for direct reads in a state that no signal ends.
+// Without FUSE_ASYNC_DIO unless asked for: with it a process waits for its direct reads in a state
+// that no signal ends.
 constexpr uint64_t kWantedFlags = fuse::init_flag::kAsyncRead | fuse::init_flag::kReaddirplus |
                                   fuse::init_flag::kNoOpenSupport |
                                   fuse::init_flag::kParallelDirops | fuse::init_flag::kPosixAcl |
@@ -33,7 +34,9 @@ constexpr uint64_t kWantedFlags = fuse::init_flag::kAsyncRead | fuse::init_flag:
 Status probe_fuse_ring() {
   const std::string path = "/sys/module/fuse/parameters/enable_uring";
   auto value = read_file(path, 16);
-  if (!value) return fail(ErrorCode::kUnsupported, "the kernel has no FUSE over io_uring (Linux 6.14 and newer have)");
+  if (!value)
+    return fail(ErrorCode::kUnsupported,
+                "the kernel has no FUSE over io_uring (Linux 6.14 and newer have)");
   if (value->empty() || (*value)[0] != 'Y') {
     return fail(ErrorCode::kUnsupported, "'" + path + "' is N");
   }
@@ -123,6 +126,7 @@ Status Session::answer_init(const fuse::InHeader& header, const fuse::InitIn& in
     if (!prepared) fallback_reason_ = prepared.error().to_string();
   }
   uint64_t flags = kernel_flags & kWantedFlags;
+  if (options_.async_direct_reads) flags |= kernel_flags & fuse::init_flag::kAsyncDio;
   if (ring_ != nullptr) flags |= fuse::init_flag::kOverIoUring;
   constexpr uint64_t kNoOpens =
       fuse::init_flag::kNoOpenSupport | fuse::init_flag::kNoOpendirSupport;

@@ -16,6 +16,8 @@ struct SessionOptions {
   uint16_t background_count_max = 256;
   uint32_t readahead_bytes_max = 1 << 20;
   int init_timeout_ms = 10'000;
+  /// Direct reads of the kernel's own do not wait for each other: where loop devices make them.
+  bool async_direct_reads = false;
   /// Says why the ring must not be used, or nothing. The default asks the fuse module; tests put
   /// their own answer in.
   std::function<Status()> probe_ring;

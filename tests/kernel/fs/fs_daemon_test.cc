@@ -124,6 +124,44 @@ TEST(FsDaemonTest, KeepsMountsAttachedWhereTheKernelClonesNoDetachedOnes) {
   }
 }
 
+TEST(FsDaemonTest, ReadersThroughALoopDeviceDoNotWaitForEachOtherAndCanBeKilled) {
+  VarvefsProcess varvefs(TransportKind::kDev, SharedImage::get().store_directory);
+  varvefs.options().mount_with_loop_devices = true;
+  varvefs.start();
+  ControlClient client = varvefs.connect();
+  const auto answer = varvefs.attach(client, "app:v1", "default", true);
+  const UniqueFd file = open_file_at(answer.fds.at(0).get(), "large/noise", O_RDONLY).value();
+  ASSERT_EQ(posix_fadvise(file.get(), 0, 0, POSIX_FADV_RANDOM), 0);
+  varvefs.switches().hangs = true;
+  const pid_t victim = fork();
+  if (victim == 0) {
+    char byte;
+    _exit(pread(file.get(), &byte, 1, off_t{5} << 19) == 1 ? 0 : 1);
+  }
+  std::vector<std::thread> readers;
+  for (const off_t offset : {off_t{0}, off_t{1} << 20, off_t{2} << 20}) {
+    readers.emplace_back([&file, offset] {
+      char byte;
+      EXPECT_EQ(pread(file.get(), &byte, 1, offset), 1);
+    });
+  }
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (varvefs.switches().hanging_reads < 4 && std::chrono::steady_clock::now() < patience) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(varvefs.switches().hanging_reads, 4u);
+  kill(victim, SIGKILL);
+  pid_t ended = 0;
+  while (ended == 0 && std::chrono::steady_clock::now() < patience) {
+    ended = waitpid(victim, nullptr, WNOHANG);
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  EXPECT_EQ(ended, victim) << "a reader of a store that hangs cannot be killed";
+  varvefs.switches().hangs = false;
+  for (std::thread& reader : readers) reader.join();
+  if (ended == 0) waitpid(victim, nullptr, 0);
+}
+
 TEST(FsDaemonTest, TheHostSeesNoMountButTheOne) {
   const auto mount_count = [] {
     const Bytes text = read_file("/proc/self/mountinfo", 64 << 20).value();
