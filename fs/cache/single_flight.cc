@@ -3,7 +3,11 @@
 namespace varve::fs {
 
 SingleFlight::Leader::~Leader() {
-  if (flight_ != nullptr) land(fail(ErrorCode::kInternal, "the fetch was given up"));
+  give_up();
+}
+
+void SingleFlight::Leader::give_up() {
+  land(fail(ErrorCode::kCancelled, "the fetch was given up"));
 }
 
 bool SingleFlight::Leader::has_followers_or_close() {
@@ -53,6 +57,14 @@ SingleFlight::Ticket SingleFlight::join(uint64_t key) {
     ticket.follower.emplace(Follower(position->second));
   }
   return ticket;
+}
+
+std::optional<SingleFlight::Leader> SingleFlight::try_lead(uint64_t key) {
+  std::lock_guard owner_lock(mutex_);
+  auto [position, is_new] = flights_.try_emplace(key);
+  if (!is_new) return std::nullopt;
+  position->second = std::make_shared<Flight>();
+  return Leader(*this, key, position->second);
 }
 
 }  // namespace varve::fs

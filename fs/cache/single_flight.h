@@ -24,8 +24,8 @@ class SingleFlight {
   };
 
  public:
-  /// The right, and duty, to fetch a chunk. When it is destroyed without land(), the followers get
-  /// kInternal, so that nobody waits for ever. Move-only.
+  /// The right, and duty, to fetch a chunk. Gives up when it is destroyed
+  /// without land(), so that nobody waits for ever. Move-only.
   class Leader {
    public:
     Leader(Leader&& other) noexcept = default;
@@ -37,6 +37,8 @@ class SingleFlight {
     bool has_followers_or_close();
     /// Hands the result to the followers.
     void land(Result<ChunkBytes> result);
+    /// Ends the flight without a result: each follower has to fetch the chunk himself.
+    void give_up();
 
    private:
     friend class SingleFlight;
@@ -51,7 +53,7 @@ class SingleFlight {
   /// Waits for another thread's fetch.
   class Follower {
    public:
-    /// Errors: the leader's, or kTimedOut.
+    /// Errors: the leader's, kCancelled when it gave up, or kTimedOut.
     Result<ChunkBytes> wait(Deadline deadline);
 
    private:
@@ -66,6 +68,8 @@ class SingleFlight {
   };
   /// Joins the flight of `key`, or starts one. The object outlives its leaders.
   Ticket join(uint64_t key);
+  /// Starts the flight of `key`; nothing when there is one.
+  std::optional<Leader> try_lead(uint64_t key);
 
  private:
   std::mutex mutex_;

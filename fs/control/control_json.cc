@@ -124,6 +124,9 @@ json::object counters_json(const LayerStats& stats) {
   object["read_bytes"] = stats.read_bytes.load();
   object["memory_hits"] = stats.memory_hits.load();
   object["failed_reads"] = stats.failed_reads.load();
+  object["ahead_chunks"] = stats.ahead->chunks.load();
+  object["ahead_chunks_used"] = stats.ahead->used.load();
+  object["ahead_chunks_wasted"] = stats.ahead->wasted.load();
   return object;
 }
 

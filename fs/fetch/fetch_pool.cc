@@ -5,6 +5,8 @@
 namespace varve::fs {
 namespace {
 
+constexpr size_t kAheadQueueCountMax = 16;
+
 // Where a read starts and ends in the image; holes do not matter for neighbourhood.
 uint64_t first_offset(const ReadOperation& read) {
   return read.segments.front().image_offset;
@@ -28,6 +30,7 @@ bool FetchPool::stop(Deadline deadline) {
     stopping_ = true;
     reads_.clear();
     tasks_.clear();
+    ahead_.clear();
     work_available_.notify_all();
     const auto all_ended = [&] { return ended_count_ == threads_.size(); };
     if (deadline == kNoDeadline) {
@@ -60,8 +63,26 @@ void FetchPool::submit_task(std::function<void()> task) {
   work_available_.notify_one();
 }
 
+void FetchPool::submit_ahead(AheadWork work) {
+  {
+    std::lock_guard lock(mutex_);
+    if (stopping_ || ahead_.size() >= kAheadQueueCountMax) return;
+    ahead_.push_back(std::move(work));
+    if (!can_take_ahead()) return;
+    start_thread_if_needed();
+  }
+  work_available_.notify_one();
+}
+
+bool FetchPool::wants_threads() {
+  std::lock_guard lock(mutex_);
+  return stopping_ || (idle_count_ == 0 && !(reads_.empty() && tasks_.empty()) &&
+                       threads_.size() >= thread_count_max_);
+}
+
 void FetchPool::start_thread_if_needed() {
-  if (stopping_ || idle_count_ >= reads_.size() + tasks_.size()) return;
+  const size_t ahead_count = can_take_ahead() ? 1 : 0;
+  if (stopping_ || idle_count_ >= reads_.size() + tasks_.size() + ahead_count) return;
   if (threads_.size() < thread_count_max_) threads_.emplace_back([this] { run(); });
 }
 
@@ -84,7 +105,8 @@ void FetchPool::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
     ++idle_count_;
-    work_available_.wait(lock, [&] { return stopping_ || !reads_.empty() || !tasks_.empty(); });
+    work_available_.wait(
+        lock, [&] { return stopping_ || !reads_.empty() || !tasks_.empty() || can_take_ahead(); });
     --idle_count_;
     if (stopping_) break;
     if (!reads_.empty()) {
@@ -92,12 +114,22 @@ void FetchPool::run() {
       lock.unlock();
       executor->execute(batch);
       batch.clear();
-    } else {
+    } else if (!tasks_.empty()) {
       std::function<void()> task = std::move(tasks_.front());
       tasks_.pop_front();
       lock.unlock();
       task();
       task = nullptr;
+    } else {
+      AheadWork work = std::move(ahead_.front());
+      ahead_.pop_front();
+      ++ahead_running_count_;
+      lock.unlock();
+      executor->read_ahead(work);
+      work.layer.reset();
+      lock.lock();
+      --ahead_running_count_;
+      continue;
     }
     lock.lock();
   }

@@ -8,9 +8,17 @@
 #include <thread>
 #include <vector>
 
+#include "fs/fetch/read_ahead.h"
 #include "fs/fetch/read_operation.h"
 
 namespace varve::fs {
+
+/// Chunks of a layer to bring before anybody asks for them.
+struct AheadWork {
+  std::shared_ptr<AttachedLayer> layer;
+  ChunkRange chunks;
+  Deadline deadline;
+};
 
 /// Carries out reads on a thread of a FetchPool. Loop-local.
 class ReadExecutor {
@@ -18,6 +26,7 @@ class ReadExecutor {
   virtual ~ReadExecutor() = default;
   /// @param batch  Reads of one layer whose image ranges follow one another.
   virtual void execute(const std::vector<std::shared_ptr<ReadOperation>>& batch) = 0;
+  virtual void read_ahead(const AheadWork& work) = 0;
 };
 
 /// The threads that may block on one store: a store that hangs keeps its own threads and nobody
@@ -39,21 +48,30 @@ class FetchPool {
   void submit(std::shared_ptr<ReadOperation> read);
   /// Queues other work against the store (an attach).
   void submit_task(std::function<void()> task);
+  /// Queues read-ahead, which runs when nothing else waits, on at most half of the threads. Drops
+  /// it when the queue is full.
+  void submit_ahead(AheadWork work);
+  /// True while other work waits for a thread: read-ahead gives way then.
+  bool wants_threads();
 
   static constexpr uint64_t kBatchBytesMax = 4 << 20;
 
  private:
   void run();
   void start_thread_if_needed();
+  bool can_take_ahead() const { return !ahead_.empty() && ahead_running_count_ < ahead_count_max_; }
   std::vector<std::shared_ptr<ReadOperation>> take_batch();
 
   const size_t thread_count_max_;
+  const size_t ahead_count_max_ = thread_count_max_ / 2;  // Of the threads.
   const ExecutorFactory make_executor_;
   std::mutex mutex_;
   std::condition_variable work_available_;
   std::condition_variable thread_ended_;
   std::deque<std::shared_ptr<ReadOperation>> reads_;
   std::deque<std::function<void()>> tasks_;
+  std::deque<AheadWork> ahead_;
+  size_t ahead_running_count_ = 0;
   size_t idle_count_ = 0;
   size_t ended_count_ = 0;
   bool stopping_ = false;

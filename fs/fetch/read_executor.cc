@@ -33,8 +33,8 @@ class StoreReadExecutor::Consumer : public ChunkConsumer {
     if (is_whole && progress.read->claim()) {
       return decode_into_payload(lead, location, stored, progress, use);
     }
-    auto bytes = std::make_shared<Bytes>(location.raw_size);
-    VARVE_TRY(executor_.decoder_.decode(stored, location.is_raw, location.id, *bytes));
+    auto bytes = std::make_shared<ChunkBuffer>(location.raw_size);
+    VARVE_TRY(executor_.decoder_.decode(stored, location.is_raw, location.id, bytes->view()));
     layer_.stats().fetched_chunks.fetch_add(1, std::memory_order_relaxed);
     ChunkBytes shared = std::move(bytes);
     executor_.cache_.insert(location.id, shared);
@@ -64,9 +64,10 @@ class StoreReadExecutor::Consumer : public ChunkConsumer {
     }
     layer_.stats().fetched_chunks.fetch_add(1, std::memory_order_relaxed);
     if (lead.leader.has_followers_or_close()) {
-      ChunkBytes copy = std::make_shared<const Bytes>(raw.begin(), raw.end());
+      auto copy = std::make_shared<ChunkBuffer>(raw.size());
+      std::ranges::copy(raw, copy->view().begin());
       executor_.cache_.insert(location.id, copy);
-      lead.leader.land(std::move(copy));
+      lead.leader.land(ChunkBytes(std::move(copy)));
     }
     executor_.part_is_there(progress);
     return {};
@@ -171,7 +172,8 @@ void StoreReadExecutor::fetch(AttachedLayer& layer, std::vector<const Need*> nee
   while (!needs.empty()) needs = fetch_once(layer, needs, deadline);
 }
 
-// Returns the needs that followed a fetch whose own deadline was nearer, to be fetched anew.
+// Returns the needs that followed a fetch whose own deadline was nearer or which was given up, to
+// be fetched anew.
 std::vector<const StoreReadExecutor::Need*> StoreReadExecutor::fetch_once(
     AttachedLayer& layer, const std::vector<const Need*>& needs, Deadline deadline) {
   struct Follow {
@@ -203,7 +205,8 @@ std::vector<const StoreReadExecutor::Need*> StoreReadExecutor::fetch_once(
     Result<ChunkBytes> bytes = follow.follower.wait(deadline);
     if (bytes) {
       deliver(*follow.need, *bytes);
-    } else if (bytes.error().code() == ErrorCode::kTimedOut && MonotonicClock::now() < deadline) {
+    } else if (bytes.error().code() == ErrorCode::kCancelled ||
+               (bytes.error().code() == ErrorCode::kTimedOut && MonotonicClock::now() < deadline)) {
       again.push_back(follow.need);
     } else {
       fail_need(layer, *follow.need, bytes.error());
@@ -221,7 +224,7 @@ void StoreReadExecutor::deliver(const Need& need, const ChunkBytes& bytes) {
       continue;
     }
     std::memcpy(progress.read->payload().data() + use.payload_offset,
-                bytes->data() + use.chunk_offset, use.size);
+                bytes->view().data() + use.chunk_offset, use.size);
     part_is_there(progress);
   }
 }

@@ -8,6 +8,7 @@
 #include "chunkstore/format/chunk.h"
 #include "fs/cache/memory_cache.h"
 #include "fs/cache/single_flight.h"
+#include "fs/fetch/ahead_reader.h"
 #include "fs/fetch/chunk_fetcher.h"
 #include "fs/fetch/fetch_pool.h"
 #include "fs/fetch/pending_reads.h"
@@ -23,9 +24,10 @@ class StoreReadExecutor : public ReadExecutor {
  public:
   /// The references must outlive the executor.
   StoreReadExecutor(MemoryCache& cache, PendingReads& pending, const LogSink& log)
-      : cache_(cache), pending_(pending), log_(log) {}
+      : cache_(cache), pending_(pending), log_(log), ahead_(cache, fetcher_, decoder_) {}
 
   void execute(const std::vector<std::shared_ptr<ReadOperation>>& batch) override;
+  void read_ahead(const AheadWork& work) override { ahead_.run(work); }
 
  private:
   /// A read and how many of its parts are missing.
@@ -65,6 +67,7 @@ class StoreReadExecutor : public ReadExecutor {
   const LogSink& log_;
   ChunkFetcher fetcher_;
   chunkstore::ChunkDecoder decoder_;
+  AheadReader ahead_;
   std::vector<Progress> progress_;  // Of the batch.
 };
 

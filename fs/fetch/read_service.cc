@@ -6,6 +6,14 @@
 #include "fs/fetch/read_executor.h"
 
 namespace varve::fs {
+namespace {
+
+// How far ahead of one reader to be, as decompressed bytes and as a part of the cache: what several
+// readers have before them fits into the quarter that the cache has for it.
+constexpr uint64_t kAheadBytesMax = 8 << 20;
+constexpr uint64_t kAheadCacheShare = 16;
+
+}  // namespace
 
 ReadService::ReadService(ReadServiceOptions options, LogSink log,
                          PendingReads::IsBeingKilled killed)
@@ -28,16 +36,35 @@ void ReadService::read(Request& request, std::shared_ptr<AttachedLayer> layer,
       stats.touched.mark(segment.image_offset, segment.size);
     }
   }
-  if (copy_local(request, *layer, segments)) {
-    request.reply(size);
-    return;
-  }
+  const bool is_local = copy_local(request, *layer, segments);
+  if (is_local) request.reply(size);
+  follow(layer, segments);
+  if (is_local) return;
   FetchPool& pool = layer->pool();
   auto operation =
       std::make_shared<ReadOperation>(request, std::move(layer), std::move(segments), size,
                                       deadline_after_ms(options_.read_deadline_ms));
   pending_.add(operation);
   pool.submit(std::move(operation));
+}
+
+void ReadService::follow(const std::shared_ptr<AttachedLayer>& layer,
+                         const std::vector<ReadSegment>& segments) {
+  const chunkstore::LayerHeader& header = layer->map().header();
+  const uint64_t chunk_bytes = header.image_size / header.chunk_count + 1;
+  const uint64_t distance_max =
+      std::min(kAheadBytesMax, cache_.bytes_max() / kAheadCacheShare) / chunk_bytes;
+  for (const ReadSegment& segment : segments) {
+    if (segment.image_offset == ReadSegment::kHole) continue;
+    if (segment.image_offset < layer->metadata_bytes()) continue;
+    const auto first = layer->map().locate_local(segment.image_offset);
+    const auto last = layer->map().locate_local(segment.image_offset + segment.size - 1);
+    // Only the first read of a leaf finds no map; those that follow it do.
+    if (!first || !last) continue;
+    const ChunkRange chunks = layer->read_ahead().on_read(first->index, last->index, distance_max);
+    if (chunks.count == 0) continue;
+    layer->pool().submit_ahead({layer, chunks, deadline_after_ms(options_.read_deadline_ms)});
+  }
 }
 
 bool ReadService::copy_local(Request& request, AttachedLayer& layer,
@@ -62,7 +89,7 @@ bool ReadService::copy_local(Request& request, AttachedLayer& layer,
         if (chunk == nullptr || chunk->size() != location->raw_size) return false;
         const uint64_t in_chunk = offset - location->image_offset;
         part_size = std::min<uint64_t>(end - offset, location->raw_size - in_chunk);
-        std::memcpy(to, chunk->data() + in_chunk, part_size);
+        std::memcpy(to, chunk->view().data() + in_chunk, part_size);
         layer.stats().memory_hits.fetch_add(1, std::memory_order_relaxed);
       }
       to += part_size;

@@ -41,6 +41,9 @@ class ReadService {
   const MemoryCache& cache() const { return cache_; }
 
  private:
+  /// Tells the layer's read-ahead what is read, and queues what it wants.
+  void follow(const std::shared_ptr<AttachedLayer>& layer,
+              const std::vector<ReadSegment>& segments);
   /// True when every byte was local and is in the payload now.
   bool copy_local(Request& request, AttachedLayer& layer, const std::vector<ReadSegment>& segments);
 

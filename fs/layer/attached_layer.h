@@ -8,6 +8,7 @@
 #include "chunkstore/erofs/reader.h"
 #include "chunkstore/read/layer_map.h"
 #include "fs/cache/single_flight.h"
+#include "fs/fetch/read_ahead.h"
 #include "fs/fetch/store_session.h"
 #include "fs/layer/metadata_file.h"
 #include "fs/stats/layer_stats.h"
@@ -41,11 +42,15 @@ class AttachedLayer {
   const chunkstore::erofs::Reader& reader() const { return *reader_; }
   MetadataFile& metadata() { return *metadata_; }
   SingleFlight& flights() { return flights_; }
+  ReadAhead& read_ahead() { return read_ahead_; }
   LayerStats& stats() { return stats_; }
 
  private:
   AttachedLayer(std::shared_ptr<StoreSession> session, std::unique_ptr<chunkstore::LayerMap> map)
-      : session_(std::move(session)), map_(std::move(map)), stats_(map_->header().image_size) {}
+      : session_(std::move(session)),
+        map_(std::move(map)),
+        read_ahead_(map_->header().chunk_count),
+        stats_(map_->header().image_size) {}
 
   Status fetch_metadata(const std::string& spool_directory, Deadline deadline);
 
@@ -54,6 +59,7 @@ class AttachedLayer {
   std::unique_ptr<MetadataFile> metadata_;
   std::unique_ptr<chunkstore::erofs::Reader> reader_;
   SingleFlight flights_;
+  ReadAhead read_ahead_;
   LayerStats stats_;
 };
 

@@ -2,7 +2,9 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
+#include "fs/cache/memory_cache.h"
 #include "fs/stats/touched_pages.h"
 
 namespace varve::fs {
@@ -19,6 +21,8 @@ struct LayerStats {
   std::atomic<uint64_t> read_bytes{0};      ///< Bytes they asked for.
   std::atomic<uint64_t> memory_hits{0};     ///< Chunks found in the memory cache.
   std::atomic<uint64_t> failed_reads{0};    ///< FUSE reads that ended in an error.
+  /// The cache may outlive the layer with chunks of it that nobody used yet.
+  const std::shared_ptr<AheadCounters> ahead = std::make_shared<AheadCounters>();
 };
 
 }  // namespace varve::fs

@@ -1,11 +1,16 @@
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 
+#include "base/file_io.h"
 #include "tests/support/fs/varvefs_process.h"
 
 namespace varve::test {
@@ -54,6 +59,57 @@ class FsStoreTest : public ::testing::TestWithParam<fs::TransportKind> {
  protected:
   VarvefsProcess varvefs_{GetParam()};
 };
+
+constexpr uint64_t kPage = 4096;
+
+/// A process that runs `body` and exits with what it returns; killed with the object.
+class Child {
+ public:
+  explicit Child(const std::function<int()>& body) : pid_(fork()) {
+    if (pid_ == 0) _exit(body());
+  }
+  ~Child() {
+    if (pid_ > 0) {
+      ::kill(pid_, SIGKILL);
+      wait();
+    }
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  pid_t pid() const { return pid_; }
+  void kill() { ::kill(pid_, SIGKILL); }
+  bool has_ended() const {
+    siginfo_t info{};
+    return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+           info.si_pid != 0;
+  }
+  int wait() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+ private:
+  pid_t pid_;
+};
+
+/// The errno of reading `size` bytes at `offset`, without the page cache of the reader's file; 0
+/// when they were read.
+inline int direct_read_errno(const std::string& path, uint64_t offset, uint64_t size = kPage,
+                             Bytes* to = nullptr) {
+  const auto fd = open_file(path, O_RDONLY | O_DIRECT);
+  if (!fd) return fd.error().errno_value();
+  void* buffer = aligned_alloc(kPage, align_up(size, kPage));
+  const ssize_t count = pread(fd->get(), buffer, size, static_cast<off_t>(offset));
+  const int error = count < 0 ? errno : 0;
+  if (to != nullptr && count > 0) {
+    to->assign(static_cast<uint8_t*>(buffer), static_cast<uint8_t*>(buffer) + count);
+  }
+  free(buffer);
+  return error;
+}
 
 /// Ends the program with "skipped" where FUSE cannot be used at all.
 inline void skip_without_fuse() {

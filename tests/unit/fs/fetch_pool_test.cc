@@ -16,6 +16,8 @@ struct Notes {
   std::shared_future<void> gone = go.get_future().share();
   std::mutex mutex;
   std::vector<size_t> batch_sizes;
+  std::atomic<int> ahead_running_count{0};
+  std::vector<uint64_t> ahead_firsts;
 };
 
 class NotingExecutor : public ReadExecutor {
@@ -25,6 +27,12 @@ class NotingExecutor : public ReadExecutor {
     notes_.gone.wait();
     std::lock_guard lock(notes_.mutex);
     notes_.batch_sizes.push_back(batch.size());
+  }
+  void read_ahead(const AheadWork& work) override {
+    ++notes_.ahead_running_count;
+    notes_.gone.wait();
+    std::lock_guard lock(notes_.mutex);
+    notes_.ahead_firsts.push_back(work.chunks.first);
   }
 
  private:
@@ -85,6 +93,71 @@ TEST(FetchPoolTest, StopDropsWhatIsQueued) {
   EXPECT_TRUE(pool.stop(kNoDeadline));
   EXPECT_TRUE(notes.batch_sizes.empty());
   pool.submit_task([] { FAIL() << "a stopped pool ran a task"; });
+}
+
+TEST(FetchPoolTest, ReadAheadThatHangsLeavesHalfOfTheThreadsToOthers) {
+  Notes notes;
+  FetchPool pool(4, [&] { return std::make_unique<NotingExecutor>(notes); });
+  for (uint64_t i = 0; i < 8; ++i) pool.submit_ahead({nullptr, {i, 1}, kNoDeadline});
+  while (notes.ahead_running_count < 2) std::this_thread::yield();
+  for (int i = 0; i < 10; ++i) {
+    std::promise<void> done;
+    pool.submit_task([&] { done.set_value(); });
+    done.get_future().wait();
+  }
+  EXPECT_EQ(notes.ahead_running_count, 2);
+  EXPECT_FALSE(pool.stop(deadline_after_ms(1)));
+  notes.go.set_value();
+  EXPECT_TRUE(pool.stop(kNoDeadline));
+  // What was queued was dropped.
+  EXPECT_EQ(notes.ahead_firsts.size(), 2u);
+}
+
+TEST(FetchPoolTest, ReadAheadComesAfterEverythingElseAndIsDroppedWhereTooMuchWaits) {
+  Notes notes;
+  FetchPool pool(2, [&] { return std::make_unique<NotingExecutor>(notes); });
+  std::promise<void> go;
+  std::shared_future<void> gone = go.get_future().share();
+  std::promise<void> running[2];
+  for (auto& one : running) {
+    pool.submit_task([&one, gone] {
+      one.set_value();
+      gone.wait();
+    });
+  }
+  for (auto& one : running) one.get_future().wait();
+  EXPECT_FALSE(pool.wants_threads());
+  notes.go.set_value();
+  for (uint64_t i = 0; i < 100; ++i) pool.submit_ahead({nullptr, {i, 1}, kNoDeadline});
+  FakeRequest request;
+  pool.submit(read_at(request, 0, 4096));
+  EXPECT_TRUE(pool.wants_threads());
+  std::promise<size_t> ahead_before;
+  pool.submit_task([&] {
+    std::lock_guard lock(notes.mutex);
+    ahead_before.set_value(notes.ahead_firsts.size());
+  });
+  go.set_value();
+  // One of the two threads may have begun with it while the other took the last task.
+  EXPECT_LE(ahead_before.get_future().get(), 1u);
+  for (;;) {
+    std::lock_guard lock(notes.mutex);
+    if (notes.ahead_firsts.size() == 16) break;
+  }
+  EXPECT_TRUE(pool.stop(kNoDeadline));
+  EXPECT_EQ(notes.ahead_firsts.size(), 16u);
+}
+
+TEST(FetchPoolTest, APoolOfOneThreadDoesNotReadAhead) {
+  Notes notes;
+  notes.go.set_value();
+  FetchPool pool(1, [&] { return std::make_unique<NotingExecutor>(notes); });
+  pool.submit_ahead({nullptr, {0, 1}, kNoDeadline});
+  std::promise<void> done;
+  pool.submit_task([&] { done.set_value(); });
+  done.get_future().wait();
+  EXPECT_TRUE(pool.stop(kNoDeadline));
+  EXPECT_TRUE(notes.ahead_firsts.empty());
 }
 
 }  // namespace

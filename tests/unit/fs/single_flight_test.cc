@@ -16,7 +16,7 @@ TEST(SingleFlightTest, FollowersGetWhatTheLeaderLands) {
   ASSERT_TRUE(follower.follower);
   EXPECT_TRUE(flights.join(8).leader);
   EXPECT_TRUE(leader.leader->has_followers_or_close());
-  const auto bytes = std::make_shared<const Bytes>(3);
+  const auto bytes = std::make_shared<const ChunkBuffer>(3);
   std::thread thread([&] { leader.leader->land(bytes); });
   EXPECT_EQ(follower.follower->wait(kNoDeadline).value(), bytes);
   thread.join();
@@ -28,7 +28,7 @@ TEST(SingleFlightTest, ALeaderThatGivesUpWakesItsFollowers) {
   std::optional<SingleFlight::Ticket> leader = flights.join(7);
   auto follower = flights.join(7);
   std::thread thread([&] { leader.reset(); });
-  EXPECT_EQ(follower.follower->wait(kNoDeadline).error().code(), ErrorCode::kInternal);
+  EXPECT_EQ(follower.follower->wait(kNoDeadline).error().code(), ErrorCode::kCancelled);
   thread.join();
 }
 
@@ -50,6 +50,17 @@ TEST(SingleFlightTest, AFlightWithoutFollowersIsOverWhenItsLeaderAsks) {
   EXPECT_TRUE(flights.join(7).follower);
 }
 
+TEST(SingleFlightTest, LeadsOnlyWhereNobodyElseDoes) {
+  SingleFlight flights;
+  auto leader = flights.try_lead(7);
+  ASSERT_TRUE(leader);
+  EXPECT_FALSE(flights.try_lead(7));
+  auto follower = flights.join(7);
+  leader->give_up();
+  EXPECT_EQ(follower.follower->wait(kNoDeadline).error().code(), ErrorCode::kCancelled);
+  EXPECT_TRUE(flights.try_lead(7));
+}
+
 TEST(SingleFlightTest, ManyThreadsFetchEachKeyOnceAtATime) {
   SingleFlight flights;
   std::atomic<int> in_flight{0};
@@ -65,7 +76,7 @@ TEST(SingleFlightTest, ManyThreadsFetchEachKeyOnceAtATime) {
         }
         if (in_flight.fetch_add(1) != 0) overlapped = true;
         in_flight.fetch_sub(1);
-        ticket.leader->land(std::make_shared<const Bytes>(1));
+        ticket.leader->land(std::make_shared<const ChunkBuffer>(1));
       }
     });
   }

@@ -1,0 +1,64 @@
+#include "fs/fetch/ahead_reader.h"
+
+#include <vector>
+
+#include "fs/cache/single_flight.h"
+#include "fs/layer/attached_layer.h"
+
+namespace varve::fs {
+
+using chunkstore::ChunkLocation;
+
+class AheadReader::Consumer : public ChunkConsumer {
+ public:
+  Consumer(AheadReader& reader, AttachedLayer& layer) : reader_(reader), layer_(layer) {}
+
+  std::vector<SingleFlight::Leader>& leads() { return leads_; }
+
+  Status decode(size_t index, const ChunkLocation& location, ByteView stored) override {
+    SingleFlight::Leader& lead = leads_[index];
+    const bool is_useless =
+        !layer_.read_ahead().is_wanted(location.index) || layer_.pool().wants_threads();
+    if (is_useless && !lead.has_followers_or_close()) return {};
+    auto raw = std::make_shared<ChunkBuffer>(location.raw_size);
+    VARVE_TRY(reader_.decoder_.decode(stored, location.is_raw, location.id, raw->view()));
+    layer_.stats().fetched_chunks.fetch_add(1, std::memory_order_relaxed);
+    ChunkBytes bytes = std::move(raw);
+    // Before the flight ends: who misses it there finds it here.
+    reader_.cache_.insert_ahead(location.id, bytes, layer_.stats().ahead);
+    if (lead.has_followers_or_close()) {
+      reader_.cache_.find(location.id);  // It is in use.
+      lead.land(std::move(bytes));
+    }
+    return {};
+  }
+
+  // Whoever waits for it tries by himself, and hears why it fails when it fails again.
+  void failed(size_t index, const ChunkLocation&, const Error&) override {
+    leads_[index].give_up();
+  }
+
+ private:
+  AheadReader& reader_;
+  AttachedLayer& layer_;
+  std::vector<SingleFlight::Leader> leads_;
+};
+
+void AheadReader::run(const AheadWork& work) {
+  AttachedLayer& layer = *work.layer;
+  Consumer consumer(*this, layer);
+  std::vector<ChunkLocation> chunks;
+  for (uint64_t i = work.chunks.first; i < work.chunks.first + work.chunks.count; ++i) {
+    if (!layer.read_ahead().is_wanted(i)) continue;
+    auto location = layer.map().chunk(i, work.deadline);
+    if (!location) break;
+    auto lead = layer.flights().try_lead(i);
+    // In this order: what another flight brings is in the cache before that flight ends.
+    if (!lead || cache_.contains(location->id)) continue;
+    consumer.leads().push_back(std::move(*lead));
+    chunks.push_back(std::move(*location));
+  }
+  fetcher_.fetch({layer.store(), layer.map(), layer.stats()}, chunks, work.deadline, consumer);
+}
+
+}  // namespace varve::fs
