@@ -1,9 +1,14 @@
 #include "fs/transport/dev_transport.h"
 
+#include <poll.h>
+#include <sched.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <utility>
+
+#include "base/clock.h"
 
 namespace varve::fs {
 namespace {
@@ -11,6 +16,8 @@ namespace {
 // Room for a READ buffer of the protocol's minimum and for long BATCH_FORGETs.
 constexpr size_t kReadBufferBytes = 64 << 10;
 constexpr size_t kKeptPayloadCountMax = 8;
+// How long a thread looks for the next request before it sleeps.
+constexpr uint64_t kLingerNs = 50'000;
 
 }  // namespace
 
@@ -54,10 +61,11 @@ class DevTransport::DevRequest : public Request {
   uint8_t* payload_ = nullptr;
 };
 
-DevTransport::DevTransport(int fuse_fd, RequestHandler& handler, size_t thread_count,
+DevTransport::DevTransport(int fuse_fd, RequestHandler& handler, Role role, size_t thread_count,
                            const TransportOptions& options, SessionEnded ended)
     : fuse_fd_(fuse_fd),
       handler_(handler),
+      role_(role),
       thread_count_(thread_count),
       payloads_(options.payload_bytes, kKeptPayloadCountMax),
       ended_(std::move(ended)) {}
@@ -78,9 +86,20 @@ void DevTransport::stop() {
   for (auto& thread : threads_) thread->stop();
 }
 
+// A reader's next request follows an answer within microseconds. The kernel wakes a sleeping thread
+// on another, idle CPU, which takes longer than the answer itself; one that is awake takes the
+// request at once. Whoever else wants the CPU gets it.
+void DevTransport::linger() const {
+  const uint64_t end_ns = monotonic_ns() + kLingerNs;
+  pollfd fuse{fuse_fd_, POLLIN, 0};
+  while (poll(&fuse, 1, 0) == 0 && monotonic_ns() < end_ns) sched_yield();
+}
+
 void DevTransport::run(const LoopThread& thread) {
   uint8_t* buffer = map_anonymous(kReadBufferBytes);
+  bool has_served = false;
   while (!thread.stopping()) {
+    if (std::exchange(has_served, false) && role_ == Role::kEverything) linger();
     const ssize_t size = read(fuse_fd_, buffer, kReadBufferBytes);
     if (size < 0) {
       // ENOENT: the request was withdrawn between queueing and reading.
@@ -96,6 +115,7 @@ void DevTransport::run(const LoopThread& thread) {
     auto request = std::make_unique<DevRequest>(*this);
     request->take(header, rest.first(fixed), rest.subspan(fixed));
     handler_.handle(*request.release());
+    has_served = true;
   }
   unmap_anonymous(buffer, kReadBufferBytes);
 }

@@ -15,8 +15,11 @@ namespace varve::fs {
 /// FORGET and INTERRUPT beside the ring.
 class DevTransport : public Transport {
  public:
+  /// What the kernel sends here.
+  enum class Role { kEverything, kBesideRing };
+
   /// @param fuse_fd  Borrowed; stays open until the transport is gone.
-  DevTransport(int fuse_fd, RequestHandler& handler, size_t thread_count,
+  DevTransport(int fuse_fd, RequestHandler& handler, Role role, size_t thread_count,
                const TransportOptions& options, SessionEnded ended);
   ~DevTransport() override;
 
@@ -27,9 +30,11 @@ class DevTransport : public Transport {
   class DevRequest;
 
   void run(const LoopThread& thread);
+  void linger() const;
 
   const int fuse_fd_;
   RequestHandler& handler_;
+  const Role role_;
   const size_t thread_count_;
   PayloadPool payloads_;
   SessionEnded ended_;

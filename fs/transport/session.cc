@@ -163,8 +163,11 @@ Status Session::start_loops() {
   }
   transport_ = ring_ != nullptr ? TransportKind::kRing : TransportKind::kDev;
   VARVE_ASSIGN(const size_t cpu_count, possible_cpu_count());
-  dev_ = std::make_unique<DevTransport>(fuse_fd_.get(), handler_, ring_ != nullptr ? 1 : cpu_count,
-                                        options_.transport_options, ended_);
+  const bool has_ring = ring_ != nullptr;
+  dev_ = std::make_unique<DevTransport>(
+      fuse_fd_.get(), handler_,
+      has_ring ? DevTransport::Role::kBesideRing : DevTransport::Role::kEverything,
+      has_ring ? 1 : cpu_count, options_.transport_options, ended_);
   return dev_->start();
 }
 
