@@ -25,6 +25,8 @@ FetchPool::~FetchPool() {
 }
 
 bool FetchPool::stop(Deadline deadline) {
+  bool all_ended = true;
+  std::vector<std::thread> to_join;
   {
     std::unique_lock lock(mutex_);
     stopping_ = true;
@@ -32,17 +34,20 @@ bool FetchPool::stop(Deadline deadline) {
     tasks_.clear();
     ahead_.clear();
     work_available_.notify_all();
-    const auto all_ended = [&] { return ended_count_ == threads_.size(); };
+    const auto have_ended = [&] { return ended_.size() == threads_.size(); };
     if (deadline == kNoDeadline) {
-      thread_ended_.wait(lock, all_ended);
-    } else if (!thread_ended_.wait_until(lock, deadline, all_ended)) {
-      return false;
+      thread_ended_.wait(lock, have_ended);
+    } else {
+      all_ended = thread_ended_.wait_until(lock, deadline, have_ended);
+    }
+    for (std::thread& thread : threads_) {
+      if (thread.joinable() && ended_.contains(thread.get_id())) {
+        to_join.push_back(std::move(thread));
+      }
     }
   }
-  for (std::thread& thread : threads_) {
-    if (thread.joinable()) thread.join();
-  }
-  return true;
+  for (std::thread& thread : to_join) thread.join();
+  return all_ended;
 }
 
 void FetchPool::submit(std::shared_ptr<ReadOperation> read) {
@@ -133,7 +138,7 @@ void FetchPool::run() {
     }
     lock.lock();
   }
-  ++ended_count_;
+  ended_.insert(std::this_thread::get_id());
   thread_ended_.notify_all();
 }
 

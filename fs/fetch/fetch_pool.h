@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <unordered_set>
 #include <vector>
 
 #include "fs/fetch/read_ahead.h"
@@ -39,8 +40,8 @@ class FetchPool {
   /// stop() without a deadline.
   ~FetchPool();
 
-  /// Drops what is queued and joins the threads; false when one still hangs in the store by
-  /// `deadline`. Idempotent.
+  /// Drops what is queued and joins the threads that end by `deadline`; false when one still hangs
+  /// in the store then. Idempotent.
   bool stop(Deadline deadline);
 
   /// Queues a read. While all threads are busy, reads that continue one another are taken as one
@@ -73,7 +74,7 @@ class FetchPool {
   std::deque<AheadWork> ahead_;
   size_t ahead_running_count_ = 0;
   size_t idle_count_ = 0;
-  size_t ended_count_ = 0;
+  std::unordered_set<std::thread::id> ended_;
   bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
