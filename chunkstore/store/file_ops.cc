@@ -34,6 +34,12 @@ Status FileOps::write(int fd, ByteView bytes) {
   return write_all(fd, bytes);
 }
 
+Status FileOps::set_direct(int fd, bool is_direct) {
+  // Of the flags that can be changed the files here have no other.
+  if (::fcntl(fd, F_SETFL, is_direct ? O_DIRECT : 0) != 0) return fail_errno("setting O_DIRECT");
+  return {};
+}
+
 Status FileOps::sync_file(int fd, const std::string& path) {
   return fsync_fd(fd, path);
 }

@@ -8,6 +8,9 @@
 
 namespace varve::chunkstore {
 
+/// Enough for every filesystem's O_DIRECT.
+inline constexpr size_t kDirectAlignment = 4096;
+
 /// The operating system calls by which a `file://` store changes its directory: the seam where
 /// tests cut a write sequence or fill the disk. Paths are relative to `root_fd`. Errors name the
 /// path. Thread-safe.
@@ -18,6 +21,10 @@ class FileOps {
   /// A new file, opened for writing; kAlreadyExists when there is one.
   virtual Result<UniqueFd> create_file(int root_fd, const std::string& path);
   virtual Status write(int fd, ByteView bytes);
+  /// Whether writes pass by the page cache (O_DIRECT): then they are whole multiples of
+  /// kDirectAlignment from memory and at offsets that are such multiples. Fails where the
+  /// filesystem has none; some say so (EINVAL) only when written to.
+  virtual Status set_direct(int fd, bool is_direct);
   /// fsync(2) of a file made by create_file() under `path`.
   virtual Status sync_file(int fd, const std::string& path);
   /// False when it exists.

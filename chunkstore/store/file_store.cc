@@ -9,8 +9,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
+#include <memory>
 #include <utility>
 
+#include "base/check.h"
 #include "base/file_io.h"
 #include "chunkstore/format/keys.h"
 #include "chunkstore/format/lease.h"
@@ -22,8 +25,8 @@ constexpr std::string_view kTempDir = "tmp";
 constexpr size_t kKeyBytesMax = 1024;
 // A directory on the way to a key may be removed as empty by a collector just before the rename.
 constexpr int kPublishAttemptsMax = 16;
-// Written data is sent to the disk in steps of this size, so that the final fsync has little to do.
-constexpr uint64_t kWritebackStepBytes = 8 << 20;
+// Objects are written in steps of this size.
+constexpr size_t kWriteStepBytes = 1 << 20;
 
 struct CloseDir {
   void operator()(DIR* dir) const { ::closedir(dir); }
@@ -118,16 +121,12 @@ class FileWriter : public ObjectWriter {
   }
 
   Status write(ByteView bytes) override {
-    if (auto status = store_.ops_.write(fd_.get(), bytes); !status) {
-      return fail(std::move(status).error(), store_.context("writing", temp_));
-    }
-    written_ += bytes.size();
-    if (written_ - writeback_from_ >= kWritebackStepBytes) {
-      // A hint; what it cannot do, fsync does.
-      (void)::sync_file_range(fd_.get(), static_cast<off_t>(writeback_from_),
-                              static_cast<off_t>(written_ - writeback_from_),
-                              SYNC_FILE_RANGE_WRITE);
-      writeback_from_ = written_;
+    while (!bytes.empty()) {
+      const ByteView part = bytes.first(std::min(bytes.size(), kWriteStepBytes - buffered_));
+      std::ranges::copy(part, buffer() + buffered_);
+      buffered_ += part.size();
+      bytes = bytes.subspan(part.size());
+      if (buffered_ == kWriteStepBytes) VARVE_TRY(write_step());
     }
     return {};
   }
@@ -146,6 +145,8 @@ class FileWriter : public ObjectWriter {
 
  private:
   Result<bool> finish(const std::string& key, bool over) {
+    if (is_direct_) VARVE_TRY(store_.ops_.set_direct(fd_.get(), false));
+    VARVE_TRY(write_buffered());
     VARVE_TRY(store_.ops_.sync_file(fd_.get(), temp_));
     VARVE_TRY(fd_.close());
     VARVE_ASSIGN(const bool created, store_.publish(temp_, key, over));
@@ -156,11 +157,56 @@ class FileWriter : public ObjectWriter {
     return created;
   }
 
+  uint8_t* buffer() {
+    if (!buffer_)
+      buffer_.reset(static_cast<uint8_t*>(std::aligned_alloc(kDirectAlignment, kWriteStepBytes)));
+    VARVE_CHECK(buffer_ != nullptr);
+    return buffer_.get();
+  }
+
+  /// Writes a full buffer. Past the page cache where that is possible: copying into it and
+  /// cleaning it cost more than the write itself, and the fsync at the end has little left to do.
+  Status write_step() {
+    if (written_ == 0) is_direct_ = store_.ops_.set_direct(fd_.get(), true).has_value();
+    auto status = write_buffered();
+    if (!status && is_direct_ && status.error().errno_value() == EINVAL) {
+      is_direct_ = false;
+      VARVE_TRY(store_.ops_.set_direct(fd_.get(), false));
+      // Some of it may have been written.
+      if (::lseek(fd_.get(), static_cast<off_t>(written_), SEEK_SET) < 0)
+        return fail_errno(store_.context("writing", temp_));
+      status = write_buffered();
+    }
+    VARVE_TRY(std::move(status));
+    if (!is_direct_) {
+      // A hint; what it cannot do, fsync does.
+      (void)::sync_file_range(fd_.get(), static_cast<off_t>(written_ - kWriteStepBytes),
+                              static_cast<off_t>(kWriteStepBytes), SYNC_FILE_RANGE_WRITE);
+    }
+    return {};
+  }
+
+  Status write_buffered() {
+    if (buffered_ == 0) return {};
+    if (auto status = store_.ops_.write(fd_.get(), {buffer(), buffered_}); !status) {
+      return fail(std::move(status).error(), store_.context("writing", temp_));
+    }
+    written_ += buffered_;
+    buffered_ = 0;
+    return {};
+  }
+
+  struct Free {
+    void operator()(uint8_t* memory) const { std::free(memory); }
+  };
+
   FileStore& store_;
   std::string temp_;
   UniqueFd fd_;
+  std::unique_ptr<uint8_t, Free> buffer_;
+  size_t buffered_ = 0;
   uint64_t written_ = 0;
-  uint64_t writeback_from_ = 0;
+  bool is_direct_ = false;
 };
 
 std::string FileStore::temp_name() {

@@ -188,6 +188,68 @@ void expect_only_whole_objects(Store& store, const std::set<std::string>& done, 
   expect("refs/x:y", "old", "new");
 }
 
+/// A filesystem that says it has no O_DIRECT, or says so in the middle of a write.
+class DirectOps : public FileOps {
+ public:
+  enum class Answer { kYes, kNo, kNoWhenWritten };
+  explicit DirectOps(Answer answer) : answer_(answer) {}
+
+  Status set_direct(int fd, bool is_direct) override {
+    if (is_direct && answer_ == Answer::kNo) return fail_errno(EINVAL, "no O_DIRECT");
+    is_direct_ = is_direct;
+    if (is_direct) ++direct_count_;
+    // Without O_DIRECT in truth: this must hold on every filesystem that the tests run on.
+    return FileOps::set_direct(fd, false);
+  }
+  Status write(int fd, ByteView bytes) override {
+    if (is_direct_) {
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(bytes.data()) % kDirectAlignment, 0u);
+      EXPECT_EQ(bytes.size() % kDirectAlignment, 0u);
+      EXPECT_EQ(::lseek(fd, 0, SEEK_CUR) % static_cast<off_t>(kDirectAlignment), 0);
+      if (answer_ == Answer::kNoWhenWritten) {
+        EXPECT_TRUE(FileOps::write(fd, bytes.first(kDirectAlignment)));
+        return fail_errno(EINVAL, "no O_DIRECT after all");
+      }
+    }
+    return FileOps::write(fd, bytes);
+  }
+  size_t direct_count() const { return direct_count_; }
+
+ private:
+  const Answer answer_;
+  bool is_direct_ = false;
+  size_t direct_count_ = 0;
+};
+
+TEST_F(FileStoreTest, ObjectsOfEverySizeAreWholeWithAndWithoutDirectWrites) {
+  constexpr size_t kStep = 1 << 20;
+  for (const auto answer :
+       {DirectOps::Answer::kYes, DirectOps::Answer::kNo, DirectOps::Answer::kNoWhenWritten}) {
+    ASSERT_TRUE(remove_tree(path_));
+    store_ = open_store(path_, true).value();
+    DirectOps ops(answer);
+    const auto store = open_file_store(path_, false, ops).value();
+    for (const size_t size : {size_t{1}, kStep - 1, kStep, kStep + 1, 3 * kStep, 3 * kStep + 5}) {
+      Bytes content(size);
+      for (size_t i = 0; i < size; ++i) content[i] = static_cast<uint8_t>(i * i >> 7);
+      const std::string key = "packs/aa/" + std::to_string(size);
+      const auto writer = store->create().value();
+      for (size_t at = 0; at < size;) {
+        const size_t piece = std::min<size_t>(size - at, 70'001);
+        ASSERT_TRUE(writer->write(ByteView(content).subspan(at, piece)));
+        at += piece;
+      }
+      ASSERT_TRUE(writer->publish(key));
+      EXPECT_EQ(store->get(key, size, kNoDeadline).value(), content) << size;
+      // And with what this machine really does.
+      const std::string whole = "packs/bb/" + std::to_string(size);
+      ASSERT_TRUE(store_->put_if_absent(whole, content, kNoDeadline));
+      EXPECT_EQ(store_->get(whole, size, kNoDeadline).value(), content) << size;
+    }
+    EXPECT_EQ(ops.direct_count(), answer == DirectOps::Answer::kNo ? 0u : 4u);
+  }
+}
+
 TEST_F(FileStoreTest, ACrashBeforeAnyStepLeavesWholeObjectsOrNone) {
   for (const bool lose_unsynced : {false, true}) {
     uint64_t step = 1;
