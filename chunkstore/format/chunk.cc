@@ -16,9 +16,9 @@ namespace {
 // The default: level 3, but chunks of up to kFastBytesMax are matched with one large hash table
 // instead of two. Of such chunks the frames get 1.8 % larger and take 28 % less time; level 2 has
 // this strategy too, with smaller tables, and is both larger and slower. Larger chunks would lose
-// 3 % and more.
+// 3 % and more. FastCDC makes many chunks that end soon behind 128 KiB: they count as small.
 constexpr int kDefaultBaseLevel = 3;
-constexpr size_t kFastBytesMax = 128 << 10;
+constexpr size_t kFastBytesMax = 132 << 10;
 constexpr int kFastHashLog = 17;
 constexpr int kFastMatchBytesMin = 5;
 
