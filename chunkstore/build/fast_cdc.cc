@@ -28,7 +28,6 @@ constexpr uint64_t top_bits(unsigned count) {
 const uint8_t* roll(const GearTable& gear, uint64_t mask, const uint8_t* from, const uint8_t* end,
                     uint64_t& fingerprint, bool& found) {
   uint64_t f = fingerprint;
-#pragma GCC unroll 8
   for (; from < end; ++from) {
     f = (f << 1) + gear[*from];
     if ((f & mask) == 0) {

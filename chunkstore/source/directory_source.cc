@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/xattr.h>
 #include <unistd.h>
@@ -59,24 +60,49 @@ Result<std::string> read_growing(Call call) {
   }
 }
 
-/// @param path  Names the object itself: a last component that is a symlink is not followed.
-Result<std::map<std::string, std::string>> read_xattrs(const std::string& path) {
+/// listxattrat(2) of Linux 6.13, which this C library does not know; ENOSYS before.
+ssize_t list_xattrs_at(int directory_fd, const char* name, unsigned flags, char* to, size_t size) {
+  constexpr long kListXattrAt = 465;
+  return ::syscall(kListXattrAt, directory_fd, name, flags, to, size);
+}
+
+/// Most files have no attribute, so that it is the call that finds none that has to be fast: with
+/// listxattrat() it takes half the time of walking through /proc.
+bool has_list_xattrs_at(int directory_fd) {
+  return list_xattrs_at(directory_fd, "", AT_EMPTY_PATH, nullptr, 0) >= 0;
+}
+
+/// @param name          In the directory, or "" for itself: a symlink is not followed.
+/// @param has_at_calls  What has_list_xattrs_at() says.
+Result<std::map<std::string, std::string>> read_xattrs(int directory_fd, const char* name,
+                                                       bool has_at_calls) {
   std::map<std::string, std::string> xattrs;
-  const auto names =
-      read_growing([&](char* to, size_t size) { return ::llistxattr(path.c_str(), to, size); });
+  const bool is_self = *name == '\0';
+  // "/." makes the kernel resolve the descriptor's link; a name in it is never followed itself.
+  const auto proc_path = [&] {
+    return "/proc/self/fd/" + std::to_string(directory_fd) + "/" + (is_self ? "." : name);
+  };
+  const std::string listed_path = has_at_calls ? "" : proc_path();
+  const auto names = read_growing([&](char* to, size_t size) {
+    if (!has_at_calls) return ::llistxattr(listed_path.c_str(), to, size);
+    return list_xattrs_at(directory_fd, name, is_self ? AT_EMPTY_PATH : AT_SYMLINK_NOFOLLOW, to,
+                          size);
+  });
   if (!names) {
     if (names.error().errno_value() == EOPNOTSUPP) return xattrs;
     return fail(names.error(), "listing extended attributes");
   }
+  if (names->empty()) return xattrs;
+  const std::string path = proc_path();
   for (size_t start = 0; start < names->size();) {
-    const std::string name = names->c_str() + start;
-    start += name.size() + 1;
+    const std::string xattr = names->c_str() + start;
+    start += xattr.size() + 1;
     auto value = read_growing(
-        [&](char* to, size_t size) { return ::lgetxattr(path.c_str(), name.c_str(), to, size); });
+        [&](char* to, size_t size) { return ::lgetxattr(path.c_str(), xattr.c_str(), to, size); });
     if (!value) {
-      return fail(std::move(value).error(), "reading extended attribute " + quoted(name));
+      return fail(std::move(value).error(), "reading extended attribute " + quoted(xattr));
     }
-    xattrs.emplace(name, std::move(*value));
+    xattrs.emplace(xattr, std::move(*value));
   }
   return xattrs;
 }
@@ -87,6 +113,7 @@ class DirectorySource final : public EntrySource {
       : root_(std::make_shared<const UniqueFd>(std::move(root))),
         name_(std::move(name)),
         options_(options),
+        has_list_xattrs_at_(options.allow_list_xattrs_at && has_list_xattrs_at(root_->get())),
         content_(std::make_shared<DirectoryContent>(root_, name_)) {}
 
   Status read_into(EntrySink& sink) override {
@@ -162,9 +189,7 @@ class DirectorySource final : public EntrySource {
     if (entry.type == EntryType::kSymlink) {
       VARVE_ASSIGN(entry.target, read_link_at(directory_fd, name));
     }
-    // "/." makes the kernel resolve the descriptor's link; a name in it is never followed itself.
-    const std::string proc_path = "/proc/self/fd/" + std::to_string(directory_fd) + "/";
-    VARVE_ASSIGN(entry.xattrs, read_xattrs(proc_path + (is_root ? "." : name)));
+    VARVE_ASSIGN(entry.xattrs, read_xattrs(directory_fd, name, has_list_xattrs_at_));
     if (entry.type == EntryType::kRegular && status.stx_size > 0) {
       entry.size = status.stx_size;
       entry.deferred = content_;
@@ -226,6 +251,7 @@ class DirectorySource final : public EntrySource {
   const std::shared_ptr<const UniqueFd> root_;
   const std::string name_;
   const DirectoryOptions options_;
+  const bool has_list_xattrs_at_;
   const std::shared_ptr<const DirectoryContent> content_;
   std::map<std::pair<uint64_t, uint64_t>, LinkGroup> links_;
 };

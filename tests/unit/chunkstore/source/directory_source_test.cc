@@ -98,11 +98,24 @@ TEST_F(DirectorySourceTest, XattrNamesAndValuesAreBytes) {
   }
   ASSERT_EQ(::setxattr(path("f").c_str(), "user.big", big.data(), big.size(), 0), 0);
   ASSERT_EQ(::setxattr(path("f").c_str(), "user.empty", "", 0, 0), 0);
-  const auto got = collect();
-  ASSERT_TRUE(got) << got.error().to_string();
-  EXPECT_EQ(got->find("f")->xattrs,
-            (std::map<std::string, std::string>{
-                {"user.\xff=%", value}, {"user.big", big}, {"user.empty", ""}}));
+  ASSERT_EQ(::symlink("f", path("link").c_str()), 0);
+  ASSERT_EQ(::setxattr(dir_.path().c_str(), "user.root", "r", 1, 0), 0);
+  // More names than a first buffer holds.
+  write("many", "");
+  std::map<std::string, std::string> many;
+  for (int i = 0; i < 20; ++i) many["user." + std::string(100, static_cast<char>('a' + i))] = "";
+  for (const auto& xattr : many)
+    ASSERT_EQ(::setxattr(path("many").c_str(), xattr.first.c_str(), "", 0, 0), 0);
+  for (const bool allow_list_xattrs_at : {true, false}) {
+    const auto got = collect({.allow_list_xattrs_at = allow_list_xattrs_at});
+    ASSERT_TRUE(got) << got.error().to_string();
+    EXPECT_EQ(got->find("f")->xattrs,
+              (std::map<std::string, std::string>{
+                  {"user.\xff=%", value}, {"user.big", big}, {"user.empty", ""}}));
+    EXPECT_TRUE(got->find("link")->xattrs.empty());
+    EXPECT_EQ(got->find("")->xattrs, (std::map<std::string, std::string>{{"user.root", "r"}}));
+    EXPECT_EQ(got->find("many")->xattrs, many);
+  }
 }
 
 TEST_F(DirectorySourceTest, HolesAreSkippedAndReadAsZeros) {
