@@ -3,9 +3,7 @@
 //  - varve run, from its start to its end, with varvefs up;
 //  - crun run, as `crun spec` configures it and again with varve's system call list, as container
 //    engines give it one. With the same namespaces (user and net among them), id-mapped overlay and
-//    cgroups.
-//  The
-//    overlay is mounted before and unmounted after each, as a container engine does, and counts.
+//    cgroups. The overlay is mounted before and unmounted after each, as a container engine does, and counts.
 //    On hybrid cgroup hosts crun needs /sys/fs/cgroup/unified out of its sight.
 //
 // Blocks of each follow one another, `rounds` times; JSON goes to standard output. Uppers of all

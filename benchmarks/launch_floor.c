@@ -136,14 +136,15 @@ static int receive_fd(int socket) {
   return fd;
 }
 
-static void mask_proc(int empty, int proc) {
+/// In the launching namespace, whose /proc it covers until the root is there.
+static void mask_proc(int proc) {
+  check(move_mount(proc, "", AT_FDCWD, "/proc", MOVE_MOUNT_F_EMPTY_PATH), "/proc");
   for (size_t i = 0; i < sizeof kMasks / sizeof *kMasks; ++i) {
-    const int cover = check(open_tree(empty, kMasks[i].is_directory ? "dir" : "file",
-                                      OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC),
-                            "open_tree");
-    if (move_mount(cover, "", proc, kMasks[i].path, MOVE_MOUNT_F_EMPTY_PATH) != 0 &&
+    char path[kPathMax];
+    snprintf(path, sizeof path, "/proc/%s", kMasks[i].path);
+    if (mount(kMasks[i].is_directory ? "/mnt/dir" : "/mnt/file", path, NULL, MS_BIND, NULL) != 0 &&
         errno != ENOENT) {
-      die(kMasks[i].path);
+      die(path);
     }
   }
   const int sys = check(open_tree(proc, "sys", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC), "sys");
@@ -162,13 +163,12 @@ static void run_child(const struct setup* setup, const int* joins, int socket) {
   check(syscall(SYS_setresuid, 0, 0, 0), "setresuid");
   const int proc =
       new_mount("proc", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
-  const int empty = check(open("/mnt", O_PATH | O_DIRECTORY | O_CLOEXEC), "/mnt");
+  mask_proc(proc);
   const int root = receive_fd(socket);
   check(move_mount(root, "", AT_FDCWD, "/", MOVE_MOUNT_F_EMPTY_PATH), "move_mount");
   check(fchdir(root), "fchdir");
   check(chroot("."), "chroot");
   check(move_mount(proc, "", AT_FDCWD, "proc", MOVE_MOUNT_F_EMPTY_PATH), "proc");
-  mask_proc(empty, proc);
   check(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs");
   const struct sock_fprog program = {sizeof kFilter / sizeof *kFilter,
                                      (struct sock_filter*)kFilter};
