@@ -5,8 +5,10 @@
 
 Shown for each: wall time with the data on disk (sync counted for all), CPU time, the peak memory of
 the largest process, stored bytes; with cold caches and with warm ones, interleaved. The bounds:
-layer-pack at zstd level 3 is at least 1.4 x (cold) and 1.2 x (warm) as fast as the fastest peer at
-that level, one version is no larger than squashfs's and three versions no larger than casync's.
+layer-pack, as it comes, is at least 1.4 x (cold) and 1.2 x (warm) as fast as the fastest peer at zstd
+level 3, one version is no larger than squashfs's (at that level) and three versions no larger than
+casync's. As it comes its compression is a little faster and weaker than level 3: varve-level-3 is
+layer-pack with just that level, without a bound.
 """
 
 import argparse
@@ -27,6 +29,9 @@ def commands(names):
     every = {
         "varve": lambda tree, out, version:
             f"{harness.program('layer-pack')} build {tree} --store file://{out} --tag tree:{version}",
+        "varve-level-3": lambda tree, out, version:
+            f"{harness.program('layer-pack')} build {tree} --store file://{out} --tag tree:{version}"
+            " --level 3",
         "tar.zst": lambda tree, out, version:
             f"tar --format=posix --xattrs --acls --numeric-owner -C {tree} -cf - . |"
             f" zstd -3 -T0 -q -o {out}/{version}.tar.zst",
@@ -108,7 +113,7 @@ def add_bounds(report, usages, stored, versions):
 def main():
     parser = argparse.ArgumentParser(description="Packs a Debian tree with layer-pack and its peers.")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", default="varve,tar.zst,squashfs,erofs-lz4hc,casync")
+    parser.add_argument("--only", default="varve,varve-level-3,tar.zst,squashfs,erofs-lz4hc,casync")
     parser.add_argument("--work", default="/var/tmp/varve-pack-bench")
     parser.add_argument("--check", action="store_true", help="fail when a bound is not met")
     arguments = parser.parse_args()
