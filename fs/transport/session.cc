@@ -36,7 +36,7 @@ Status probe_fuse_ring() {
   auto value = read_file(path, 16);
   if (!value)
     return fail(ErrorCode::kUnsupported,
-                "the kernel has no FUSE over io_uring (Linux 6.14 and newer have)");
+                "the kernel has no FUSE over io_uring, which came with Linux 6.14");
   if (value->empty() || (*value)[0] != 'Y') {
     return fail(ErrorCode::kUnsupported, "'" + path + "' is N");
   }

@@ -1,7 +1,8 @@
 """A stock Debian kernel to boot: fetched with apt as a package, unpacked, never installed.
 
-The result is kept in the cache that the Debian trees use (see tests/support/make-debian-tree), in a
-folder named by package and version.
+The result is kept in the cache that the Debian trees use (see tests/support/make-debian-tree), or
+where this machine has none below the working directory, in a folder named by meta-package and
+version.
 """
 import ctypes
 import fcntl
@@ -133,7 +134,8 @@ def _fetch_newest(meta_package, cache):
 def fetch(meta_package):
     """The folder that holds `vmlinux` and `modules/NN-NAME.ko`, to be loaded in that order: of the
     newest version that apt has, or of one fetched before when apt has none. Raises NoKernel."""
-    cache = os.environ.get("VARVE_TREE_CACHE", DEFAULT_CACHE)
+    shared = DEFAULT_CACHE if os.path.isdir(DEFAULT_CACHE) else os.path.abspath("kernels")
+    cache = os.environ.get("VARVE_TREE_CACHE", shared)
     os.makedirs(cache, exist_ok=True)
     with open(f"{cache}/.{meta_package}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
