@@ -24,7 +24,4 @@ class TempDir {
   std::string path_;
 };
 
-/// rm -rf that does not cross mount points; errors name the first path that stayed.
-Status remove_tree(const std::string& path);
-
 }  // namespace varve

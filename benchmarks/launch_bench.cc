@@ -34,9 +34,9 @@
 
 #include "base/clock.h"
 #include "base/file_io.h"
+#include "base/remove_tree.h"
 #include "guard/seccomp_policy.h"
 #include "launcher/mount_api.h"
-#include "launcher/remove_tree_at.h"
 
 namespace {
 
@@ -277,7 +277,7 @@ void launch_crun(const Options& options, const CrunWorker& worker) {
   }
   spawn_and_wait({options.crun, "run", "--bundle", worker.bundle, worker.id});
   if (::umount2((worker.bundle + "/rootfs").c_str(), 0) != 0) die("umount");
-  need(launcher::remove_tree_at(AT_FDCWD, upper_path));
+  need(remove_tree_at(AT_FDCWD, upper_path));
 }
 
 Samples run_crun(const Options& options, int parallel, bool filter, uint64_t* wall_ns) {
@@ -286,7 +286,7 @@ Samples run_crun(const Options& options, int parallel, bool filter, uint64_t* wa
       parallel, options.block, [&](int index) { prepare_crun(options, worker, index, filter); },
       [&](int, int) { launch_crun(options, worker); }, wall_ns);
   for (int index = 0; index < parallel; ++index) {
-    need(launcher::remove_tree_at(
+    need(remove_tree_at(
         AT_FDCWD,
         options.upper + "/bundle-" + std::to_string(::getpid()) + "-" + std::to_string(index)));
   }

@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "base/file_io.h"
+#include "base/remove_tree.h"
 #include "launcher/id_map.h"
-#include "launcher/remove_tree_at.h"
 #include "launcher/spec.h"
 
 namespace varve::launcher {

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "base/file_io.h"
+#include "base/remove_tree.h"
 #include "chunkstore/format/keys.h"
 #include "chunkstore/read/layer_map.h"
 #include "tests/kernel/fs/fs_test.h"

@@ -1,5 +1,6 @@
 // Ends of every kind leave nothing: storms, kills, hostile leftovers.
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <thread>
 
 #include "base/file_io.h"
+#include "base/remove_tree.h"
 #include "launch_fixture.h"
 
 namespace varve::launcher {
@@ -100,6 +102,22 @@ TEST_F(LaunchEndTest, WhatAnInterruptedSuiteLeftIsRemovedByTheNext) {
 TEST_F(LaunchEndTest, HostileLeftoversAreRemoved) {
   const Result result = sh("cd /tmp && sandbox_probe deep && exit 4");
   EXPECT_EQ(result.status, 4) << result.err;
+}
+
+TEST_F(LaunchEndTest, WhatIsMountedInATreeIsNotRemovedWithIt) {
+  const std::string tree = directory() + "/tree";
+  ASSERT_TRUE(make_directories(tree + "/below/mounted"));
+  for (const char* place : {"/mounted", "/below/mounted"}) {
+    ASSERT_TRUE(make_directories(tree + place));
+    ASSERT_EQ(::mount("tmpfs", (tree + place).c_str(), "tmpfs", 0, nullptr), 0);
+    ASSERT_TRUE(make_directories(tree + place + "/kept"));
+    const Status status = remove_tree(tree);
+    EXPECT_FALSE(status);
+    EXPECT_EQ(::access((tree + place + "/kept").c_str(), F_OK), 0);
+    ASSERT_EQ(::umount((tree + place).c_str()), 0);
+    EXPECT_TRUE(remove_tree(tree));
+    EXPECT_NE(::access(tree.c_str(), F_OK), 0);
+  }
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "base/file_io.h"
+#include "base/remove_tree.h"
 
 namespace varve::launcher {
 namespace {

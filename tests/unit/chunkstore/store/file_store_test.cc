@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/file_io.h"
+#include "base/remove_tree.h"
 #include "base/temp_dir.h"
 #include "tests/support/crash_file_ops.h"
 

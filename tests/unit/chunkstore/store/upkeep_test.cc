@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/file_io.h"
+#include "base/remove_tree.h"
 #include "base/temp_dir.h"
 #include "chunkstore/build/publish.h"
 #include "chunkstore/format/keys.h"

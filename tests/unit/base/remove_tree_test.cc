@@ -1,4 +1,4 @@
-#include "launcher/remove_tree_at.h"
+#include "base/remove_tree.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 #include "base/file_io.h"
 #include "base/temp_dir.h"
 
-namespace varve::launcher {
+namespace varve {
 namespace {
 
-class RemoveTreeAtTest : public testing::Test {
+class RemoveTreeTest : public testing::Test {
  protected:
   void SetUp() override { directory_.emplace(std::move(*TempDir::create("varve-remove-"))); }
   bool exists(const std::string& name) const {
@@ -22,11 +22,11 @@ class RemoveTreeAtTest : public testing::Test {
   std::optional<TempDir> directory_;
 };
 
-TEST_F(RemoveTreeAtTest, NothingThereIsNotAnError) {
-  EXPECT_TRUE(remove_tree_at(AT_FDCWD, directory_->path() + "/absent"));
+TEST_F(RemoveTreeTest, NothingThereIsNotAnError) {
+  EXPECT_TRUE(remove_tree(directory_->path() + "/absent"));
 }
 
-TEST_F(RemoveTreeAtTest, DepthHasNoLimit) {
+TEST_F(RemoveTreeTest, DepthHasNoLimit) {
   // Deeper than any path can name and than descriptors can be open.
   rlimit files;
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &files), 0);
@@ -42,32 +42,32 @@ TEST_F(RemoveTreeAtTest, DepthHasNoLimit) {
     ASSERT_TRUE(at);
   }
   at.reset();
-  const Status status = remove_tree_at(AT_FDCWD, directory_->path() + "/t");
+  const Status status = remove_tree(directory_->path() + "/t");
   EXPECT_TRUE(status) << status.error().to_string();
   EXPECT_FALSE(exists("t"));
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
 }
 
-TEST_F(RemoveTreeAtTest, LinksAreRemovedAndNeverFollowed) {
+TEST_F(RemoveTreeTest, LinksAreRemovedAndNeverFollowed) {
   ASSERT_TRUE(make_directories(directory_->path() + "/t/sub"));
   ASSERT_TRUE(make_directories(directory_->path() + "/keep"));
   ASSERT_TRUE(write_file_atomic(directory_->path() + "/keep/file", as_bytes("x")));
   ASSERT_EQ(::symlink("../../keep", (directory_->path() + "/t/sub/link").c_str()), 0);
   ASSERT_EQ(::symlink("../keep", (directory_->path() + "/t/link").c_str()), 0);
   ASSERT_EQ(::mkfifo((directory_->path() + "/t/sub/fifo").c_str(), 0600), 0);
-  EXPECT_TRUE(remove_tree_at(AT_FDCWD, directory_->path() + "/t"));
+  EXPECT_TRUE(remove_tree(directory_->path() + "/t"));
   EXPECT_FALSE(exists("t"));
   EXPECT_TRUE(exists("keep/file"));
 }
 
-TEST_F(RemoveTreeAtTest, NamesThatLookLikeOursDoNotConfuseIt) {
+TEST_F(RemoveTreeTest, NamesThatLookLikeOursDoNotConfuseIt) {
   for (const char* name : {"\x01removing.0", "\x01removing.1", "\x01removing.2"}) {
     ASSERT_TRUE(make_directories(directory_->path() + "/t/a/" + name + "/x"));
     ASSERT_TRUE(make_directories(directory_->path() + "/t/" + name + "/y/z"));
   }
-  EXPECT_TRUE(remove_tree_at(AT_FDCWD, directory_->path() + "/t"));
+  EXPECT_TRUE(remove_tree(directory_->path() + "/t"));
   EXPECT_FALSE(exists("t"));
 }
 
 }  // namespace
-}  // namespace varve::launcher
+}  // namespace varve

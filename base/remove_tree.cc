@@ -1,8 +1,10 @@
-#include "launcher/remove_tree_at.h"
+#include "base/remove_tree.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,13 +14,23 @@
 #include "base/bytes.h"
 #include "base/unique_fd.h"
 
-namespace varve::launcher {
+namespace varve {
 namespace {
 
 struct Entry {
   std::string name;
   bool is_directory;
 };
+
+/// A directory of the same mount, or an error.
+Result<UniqueFd> open_below(int directory, const char* name) {
+  open_how how{};
+  how.flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+  how.resolve = RESOLVE_NO_XDEV;
+  UniqueFd fd(static_cast<int>(::syscall(SYS_openat2, directory, name, &how, sizeof how)));
+  if (!fd) return fail_errno("opening " + quoted(name));
+  return fd;
+}
 
 Result<std::vector<Entry>> list(int directory) {
   const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -87,9 +99,7 @@ Status remove_tree_at(int directory, const std::string& path) {
       }
       if (::unlinkat(top.get(), name, AT_REMOVEDIR) == 0) continue;
       {
-        const UniqueFd child(
-            ::openat(top.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-        if (!child) return fail_errno("opening " + quoted(entry.name));
+        VARVE_ASSIGN(const UniqueFd child, open_below(top.get(), name));
         VARVE_TRY(empty_directory(top.get(), child.get(), counter));
       }
       if (::unlinkat(top.get(), name, AT_REMOVEDIR) != 0)
@@ -101,4 +111,4 @@ Status remove_tree_at(int directory, const std::string& path) {
   return {};
 }
 
-}  // namespace varve::launcher
+}  // namespace varve
