@@ -81,12 +81,16 @@ int new_filesystem(ChildState& state, const Operation& operation) {
   return errno_if(fd < 0);
 }
 
+/// The word at `text`, which goes on to the next one.
+char* take_word(char*& text) {
+  char* word = text;
+  text += std::strlen(text) + 1;
+  return word;
+}
+
 /// `count` words from `text` on, and a null pointer behind them.
 void lay_out(char**& pointers, char*& text, uint32_t count) {
-  for (uint32_t i = 0; i < count; ++i) {
-    *pointers++ = text;
-    text += std::strlen(text) + 1;
-  }
+  for (uint32_t i = 0; i < count; ++i) *pointers++ = take_word(text);
   *pointers++ = nullptr;
 }
 
@@ -108,9 +112,8 @@ int receive_texts(ChildState& state) {
     }
     at += n;
   }
-  context.hostname = text;
-  context.workdir = context.hostname + std::strlen(context.hostname) + 1;
-  text += context.workdir + std::strlen(context.workdir) + 1 - text;
+  context.hostname = take_word(text);
+  context.workdir = take_word(text);
   context.argv = pointers;
   lay_out(pointers, text, message.argument_count);
   context.env = pointers;
