@@ -190,9 +190,3 @@ TEST(FsDaemonTest, AnUnmountFromOutsideEndsIt) {
 
 }  // namespace
 }  // namespace varve::test
-
-int main(int argc, char** argv) {
-  varve::test::skip_without_fuse();
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}

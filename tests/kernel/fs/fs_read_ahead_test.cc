@@ -187,9 +187,3 @@ VARVE_FS_TEST_SUITE(FsReadAheadTest);
 
 }  // namespace
 }  // namespace varve::test
-
-int main(int argc, char** argv) {
-  varve::test::skip_without_fuse();
-  ::testing::InitGoogleTest(&argc, argv);
-  return RUN_ALL_TESTS();
-}
