@@ -12,7 +12,8 @@
 /// frame would not be smaller. Defined by varve-store(5), section PACKS.
 namespace varve::chunkstore {
 
-/// No zstd level, but parameters of ours between those of levels 2 and 3.
+/// No zstd level, but parameters of ours that depend on the chunk's content, between those of
+/// levels 1 and 3.
 inline constexpr int kCompressionLevelDefault = 0;
 inline constexpr int kCompressionLevelMin = 1;
 inline constexpr int kCompressionLevelMax = 19;
