@@ -36,6 +36,8 @@ namespace {
 struct ChildState {
   ChildContext& context;
   std::array<int, static_cast<size_t>(Register::kCount)> fds{};
+  std::array<int, kMessageFdsMax> joins{};  ///< `tasks` of the groups to join.
+  size_t join_count = 0;
   int cover = -1;  ///< Root of the empty namespace, below the sandbox's own.
   int terminal = -1;
   MountsMessage identity;
@@ -47,9 +49,16 @@ int errno_if(bool failed) {
   return failed ? errno : 0;
 }
 
+int wait_for_id_maps(ChildState& state) {
+  IdMapsMessage go;
+  state.join_count = state.joins.size();
+  return receive_message(state.context.control, &go, sizeof go, state.joins.data(),
+                         &state.join_count);
+}
+
 int join_cgroup(ChildState& state) {
-  for (const int fd : state.context.join_fds) {
-    if (::write(fd, "0", 1) != 1) return errno;
+  for (size_t i = 0; i < state.join_count; ++i) {
+    if (::write(state.joins[i], "0", 1) != 1) return errno;
   }
   return 0;
 }
@@ -261,12 +270,11 @@ int set_limit_to_zero(const Operation& operation) {
 }
 
 int run_operation(ChildState& state, const Operation& operation) {
-  IdMapsMessage go;
   switch (operation.kind) {
+    case OpKind::kWaitForIdMaps:
+      return wait_for_id_maps(state);
     case OpKind::kJoinCgroup:
       return join_cgroup(state);
-    case OpKind::kWaitForIdMaps:
-      return receive_message(state.context.control, &go, sizeof go, nullptr, nullptr);
     case OpKind::kBecomeRoot:
       return become_root();
     case OpKind::kNamespaces:

@@ -14,7 +14,6 @@ namespace varve::launcher {
 /// process only reads this and makes raw system calls.
 struct ChildContext {
   const std::vector<Operation>& operations;  ///< Of begin_plan(): without the texts below.
-  const std::vector<int> join_fds;
   /// The memory behind /proc/PID/cmdline, which the sandbox can read and must not learn from.
   const std::span<char> command_line;
   int control = -1;            ///< The child's end of the socket pair.

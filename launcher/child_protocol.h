@@ -8,7 +8,8 @@ namespace varve::launcher {
 // The sandbox's command never holds this socket. The first process is cloned before the image is
 // known: what depends on it is told afterwards.
 
-/// To the child, with no descriptors: the id maps are written.
+/// To the child, with the descriptors of the `tasks` files of v1 groups to join: the id maps are
+/// written.
 struct IdMapsMessage {
   uint32_t unused = 0;
 };

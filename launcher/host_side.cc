@@ -95,7 +95,7 @@ Status SandboxStart::write_id_maps() {
   }
   VARVE_ASSIGN(user_namespace_, open_file(directory + "/ns/user", O_RDONLY));
   const IdMapsMessage go;
-  if (const int error = send_message(control_.get(), &go, sizeof go, {})) {
+  if (const int error = send_message(control_.get(), &go, sizeof go, joins_)) {
     return fail_errno(error, "telling the child");
   }
   return {};
@@ -325,8 +325,9 @@ Status SandboxStart::begin() {
   return run_operations();
 }
 
-Result<StartedSandbox> SandboxStart::finish(std::vector<UniqueFd> lowers) {
+Result<StartedSandbox> SandboxStart::finish(std::vector<UniqueFd> lowers, std::vector<int> joins) {
   lowers_ = std::move(lowers);
+  joins_ = std::move(joins);
   // While neither of them is seen through the sandbox's ids.
   if (::fstat(lowers_.back().get(), &image_root_) != 0) return fail_errno("reading the image");
   VARVE_TRY(copy_root_attributes(upper_.get(), image_root_));

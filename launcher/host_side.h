@@ -66,7 +66,8 @@ class SandboxStart {
   Status begin();
   /// Runs what finish_plan() has added to the plan, and gives the child its mounts.
   /// @param lowers  Detached mounts of the layers, lowest first.
-  Result<StartedSandbox> finish(std::vector<UniqueFd> lowers);
+  /// @param joins   `tasks` files of the v1 groups, for the child.
+  Result<StartedSandbox> finish(std::vector<UniqueFd> lowers, std::vector<int> joins);
 
  private:
   Status run_operations();
@@ -91,6 +92,7 @@ class SandboxStart {
   ChildContext& context_;
   size_t next_operation_ = 0;
   std::vector<UniqueFd> lowers_;
+  std::vector<int> joins_;
   struct stat image_root_ {};
   UniqueFd upper_;  // Mount whose root holds `upper` and `work`.
   UniqueFd etc_;

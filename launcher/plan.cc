@@ -13,10 +13,11 @@ namespace {
 constexpr char kDefaultPath[] = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 // clone3 makes what only it can make, or what the host's side needs at once. The child makes the
-// others while the host's side mounts the overlay: a network namespace alone takes half a
-// millisecond. The cgroup namespace has to wait until the child sits in its groups in any case.
+// others while the host's side makes the v1 groups and mounts the overlay: a network namespace
+// alone takes half a millisecond. The cgroup namespace has to wait until the child sits in its
+// groups.
 constexpr uint64_t kClonedNamespaces = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID;
-constexpr uint64_t kUnsharedNamespaces = CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWCGROUP;
+constexpr uint64_t kUnsharedNamespaces = CLONE_NEWUTS | CLONE_NEWIPC;
 constexpr uint64_t kQuietMount = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
 
 /// The value of `name` in "K=V" strings, or nullptr; the last one counts.
@@ -163,10 +164,11 @@ void add_mounts_in_child(const Spec& spec, std::vector<Operation>& out) {
 }
 
 void add_child_operations(const Spec& spec, std::vector<Operation>& out) {
-  out.push_back({.kind = OpKind::kJoinCgroup});
   const uint64_t network = spec.network == NetworkMode::kNone ? uint64_t{CLONE_NEWNET} : 0;
   out.push_back({.kind = OpKind::kNamespaces, .value = kUnsharedNamespaces | network});
   out.push_back({.kind = OpKind::kWaitForIdMaps});
+  out.push_back({.kind = OpKind::kJoinCgroup});
+  out.push_back({.kind = OpKind::kNamespaces, .value = CLONE_NEWCGROUP});
   out.push_back({.kind = OpKind::kBecomeRoot});
   if (spec.network == NetworkMode::kNone) out.push_back({.kind = OpKind::kLoopbackUp});
   add_mounts_in_child(spec, out);

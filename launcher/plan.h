@@ -28,9 +28,9 @@ enum class OpKind : uint8_t {
   kMountOverlay,  ///< `options`; into kRoot.
   kMakeDev,       ///< A tmpfs with the device nodes; into kDev.
   // In the child.
+  kNamespaces,     ///< `value` = CLONE_* namespaces that kClone left out.
+  kWaitForIdMaps,  ///< And for the v1 groups.
   kJoinCgroup,
-  kNamespaces,  ///< `value` = the CLONE_* namespaces that kClone left out.
-  kWaitForIdMaps,
   kBecomeRoot,
   kHostname,  ///< `path`
   kLoopbackUp,

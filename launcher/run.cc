@@ -153,9 +153,8 @@ Status block_forwarded() {
   return {};
 }
 
-ChildContext make_context(const Plan& plan, const HostState& host, std::span<char> command_line) {
+ChildContext make_context(const Plan& plan, std::span<char> command_line) {
   ChildContext context{.operations = plan.child_operations,
-                       .join_fds = host.cgroup.join_fds(),
                        .command_line = command_line};
   // The command gets the signal mask and the window as they were.
   (void)::sigprocmask(SIG_BLOCK, nullptr, &context.command_signals);
@@ -184,18 +183,21 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   VARVE_ASSIGN(inputs.empty_namespace, take_namespace(attached.client));
   const bool makes_namespace = !inputs.empty_namespace;
   Plan plan = begin_plan(spec, host.upper ? host.upper->path() : "");
-  ChildContext context = make_context(plan, host, command_line);
+  ChildContext context = make_context(plan, command_line);
   SandboxStart start(plan, std::move(inputs), context);
   VARVE_TRY(start.begin());
 
+  VARVE_TRY(host.cgroup.create_joined(host.cgroups));
   VARVE_TRY(take_image(attached, true));
   VARVE_TRY(finish_plan(plan, spec, attached.image, host.slot.number()));
   RunStats stats;
   if (stats_file) VARVE_TRY(stats.begin(attached.client, attached.image));
   VARVE_TRY(block_forwarded());
-  VARVE_ASSIGN(StartedSandbox sandbox, start.finish(std::move(attached.mounts)));
+  VARVE_ASSIGN(StartedSandbox sandbox, start.finish(std::move(attached.mounts), host.cgroup.join_fds()));
   if (makes_namespace) VARVE_TRY(keep_empty_namespace(attached.client));
-  auto ended = supervise(plan, sandbox);
+  auto ended = supervise(plan, sandbox, [&] {
+    if (host.upper && !spec.keep) host.upper->remove_unwritten();
+  });
   if (!ended) return outcome_without_report(std::move(ended).error(), host, io);
   const Outcome outcome = *ended;
   times.ready_ns = outcome.ready_ns;

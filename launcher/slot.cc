@@ -204,17 +204,22 @@ UpperDir::~UpperDir() {
   (void)remove();
 }
 
-Status UpperDir::remove() {
-  if (!directory_) return {};
+void UpperDir::remove_unwritten() {
+  if (!directory_) return;
   // What the kernel made for a sandbox that wrote nothing, which is common enough to know by heart:
   // seven calls instead of a hundred. Whatever else is there makes the last one fail.
-  const UniqueFd directory = std::move(directory_);
-  (void)::unlinkat(directory.get(), "work/work/incompat/volatile/dirty", 0);
+  (void)::unlinkat(directory_.get(), "work/work/incompat/volatile/dirty", 0);
   for (const char* name :
        {"work/work/incompat/volatile", "work/work/incompat", "work/work", "work", "upper"}) {
-    (void)::unlinkat(directory.get(), name, AT_REMOVEDIR);
+    (void)::unlinkat(directory_.get(), name, AT_REMOVEDIR);
   }
-  if (::unlinkat(parent_.get(), name_.c_str(), AT_REMOVEDIR) == 0) return {};
+  if (::unlinkat(parent_.get(), name_.c_str(), AT_REMOVEDIR) == 0) directory_.reset();
+}
+
+Status UpperDir::remove() {
+  remove_unwritten();
+  if (!directory_) return {};
+  directory_.reset();
   return remove_tree_at(parent_.get(), name_);
 }
 

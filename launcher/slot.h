@@ -61,6 +61,8 @@ class UpperDir {
 
   const std::string& path() const { return path_; }
   int fd() const { return directory_.get(); }
+  /// Removes it if nobody wrote to it. Not an error where somebody did, or still does.
+  void remove_unwritten();
   Status remove();
   void keep() { directory_.reset(); }
 

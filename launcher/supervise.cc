@@ -16,6 +16,7 @@ namespace {
 struct Watch {
   const Plan& plan;
   StartedSandbox& sandbox;
+  const std::function<void()>& on_ended;
   UniqueFd signals;
   std::optional<TerminalRelay> relay;
   std::optional<Report> report;
@@ -52,7 +53,9 @@ Status read_report(Watch& watch) {
     return {};
   }
   // The first one counts: a command that could not be executed ends as well.
-  if (!watch.report) watch.report = report;
+  if (watch.report) return {};
+  watch.report = report;
+  watch.on_ended();
   return {};
 }
 
@@ -87,9 +90,10 @@ sigset_t forwarded_signals() {
   return set;
 }
 
-Result<Outcome> supervise(const Plan& plan, StartedSandbox& sandbox) {
+Result<Outcome> supervise(const Plan& plan, StartedSandbox& sandbox,
+                          const std::function<void()>& on_ended) {
   const sigset_t forwarded = forwarded_signals();
-  Watch watch{plan, sandbox, UniqueFd(::signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK)),
+  Watch watch{plan, sandbox, on_ended, UniqueFd(::signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK)),
               std::nullopt, std::nullopt};
   if (!watch.signals) return fail_errno("preparing to pass signals on");
   {

@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <functional>
 #include <optional>
 
 #include "base/error.h"
@@ -22,8 +23,11 @@ struct Outcome {
 /// Watches a started sandbox to its end: passes signals on, relays the terminal, collects the
 /// report, reaps the first process.
 ///
+/// @param on_ended  Called once, when the command has ended and the kernel begins to kill what else
+///                  is left of the sandbox, which takes as long as some work of the caller's.
 /// Errors: a set-up operation failed in the child; or the sandbox was killed from outside without
 /// a word (kCancelled), which is no outcome of the command.
-Result<Outcome> supervise(const Plan& plan, StartedSandbox& sandbox);
+Result<Outcome> supervise(const Plan& plan, StartedSandbox& sandbox,
+                          const std::function<void()>& on_ended);
 
 }  // namespace varve::launcher

@@ -266,7 +266,8 @@ bool CgroupHost::has_pids() const {
   return false;
 }
 
-Status SandboxCgroup::set_limits(const Group& group, const CgroupLimits& limits) {
+Status SandboxCgroup::set_limits(const Group& group) const {
+  const CgroupLimits& limits = limits_;
   const CgroupHierarchy& hierarchy = *group.hierarchy;
   const int directory = group.directory.get();
   if (hierarchy.has_memory && limits.memory_bytes_max) {
@@ -314,8 +315,12 @@ Status SandboxCgroup::add_group(const CgroupHierarchy& hierarchy) {
     groups_.back().join.reset(::openat(directory, "tasks", O_WRONLY | O_CLOEXEC));
     if (!groups_.back().join) return fail_errno("opening tasks of " + label(hierarchy, path));
   }
-  if (!has_parent(hierarchy) || has_its_controllers(hierarchy, directory)) return {};
-  return hand_controllers_down(hierarchy);
+  if (has_parent(hierarchy) && !has_its_controllers(hierarchy, directory)) {
+    VARVE_TRY(hand_controllers_down(hierarchy));
+  }
+  auto status = set_limits(groups_.back());
+  if (status) return {};
+  return fail(std::move(status).error(), "limiting " + label(hierarchy, path));
 }
 
 Result<SandboxCgroup> SandboxCgroup::create(const CgroupHost& host, const std::string& name,
@@ -329,16 +334,18 @@ Result<SandboxCgroup> SandboxCgroup::create(const CgroupHost& host, const std::s
   if (limits.pids_max && !host.has_pids()) {
     return fail(ErrorCode::kUnsupported, "this host has no pids cgroup controller");
   }
-  SandboxCgroup cgroup(name);
+  SandboxCgroup cgroup(name, limits);
   for (const CgroupHierarchy& hierarchy : host.hierarchies()) {
-    VARVE_TRY(cgroup.add_group(hierarchy));
-    auto status = set_limits(cgroup.groups_.back(), limits);
-    if (!status) {
-      return fail(std::move(status).error(),
-                  "limiting " + label(hierarchy, path_in(hierarchy, name)));
-    }
+    if (hierarchy.is_v2) VARVE_TRY(cgroup.add_group(hierarchy));
   }
   return cgroup;
+}
+
+Status SandboxCgroup::create_joined(const CgroupHost& host) {
+  for (const CgroupHierarchy& hierarchy : host.hierarchies()) {
+    if (!hierarchy.is_v2) VARVE_TRY(add_group(hierarchy));
+  }
+  return {};
 }
 
 Status SandboxCgroup::remove_stale(const CgroupHost& host, const std::string& name) {

@@ -59,15 +59,19 @@ class CgroupHost {
 ///
 /// v2: processes are born inside through CLONE_INTO_CGROUP. v1: the single-threaded child writes
 /// "0" to `tasks`, which (unlike `cgroup.procs`) does not take the global lock whose writers wait
-/// for a grace period of 7 ms.
+/// for a grace period of 7 ms. Its groups are made apart, when the child is already making its
+/// namespaces: there the kernel's memory for those (0.2 MB) is charged to the caller's group.
 class SandboxCgroup {
  public:
-  /// Makes the groups and sets their limits. A group of that name that exists already is removed
-  /// first, with its processes: the caller owns the name. `host` must outlive the result.
+  /// Makes the group that a process is born into, if the host has v2, and sets its limits. A group
+  /// of that name that exists already is removed first, with its processes: the caller owns the
+  /// name. The hierarchies of `host` must outlive the result.
   /// Errors: kUnsupported when a limit is asked for that no hierarchy can enforce; kPermission and
   /// others from the host. On failure nothing stays.
   static Result<SandboxCgroup> create(const CgroupHost& host, const std::string& name,
                                       const CgroupLimits& limits);
+  /// Makes those that a process joins, in the same way: of v1. `host` is that of create().
+  Status create_joined(const CgroupHost& host);
   /// Removes what a dead owner left under `name`; nothing there is not an error.
   static Status remove_stale(const CgroupHost& host, const std::string& name);
 
@@ -78,7 +82,7 @@ class SandboxCgroup {
 
   /// For clone_args.cgroup, or -1 when the host has no v2 hierarchy.
   int clone_into_fd() const;
-  /// Descriptors to which the child writes "0".
+  /// Descriptors to which the child writes "0", once they are made.
   std::vector<int> join_fds() const;
 
   Result<CgroupUsage> usage() const;
@@ -93,11 +97,13 @@ class SandboxCgroup {
     UniqueFd directory;
     UniqueFd join;  ///< v1: `tasks`, open for writing.
   };
-  explicit SandboxCgroup(std::string name) : name_(std::move(name)) {}
+  SandboxCgroup(std::string name, const CgroupLimits& limits)
+      : name_(std::move(name)), limits_(limits) {}
   Status add_group(const CgroupHierarchy& hierarchy);
-  static Status set_limits(const Group& group, const CgroupLimits& limits);
+  Status set_limits(const Group& group) const;
 
   std::string name_;
+  CgroupLimits limits_;
   std::vector<Group> groups_;
 };
 

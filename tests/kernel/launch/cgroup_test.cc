@@ -44,6 +44,13 @@ class CgroupTest : public testing::Test {
     return directory;
   }
 
+  static Result<SandboxCgroup> create_all(const CgroupHost& host, const CgroupLimits& limits) {
+    auto cgroup = SandboxCgroup::create(host, name(), limits);
+    if (!cgroup) return cgroup;
+    VARVE_TRY(cgroup->create_joined(host));
+    return cgroup;
+  }
+
   /// A fork bomb inside the groups. Its processes die with the groups or with this test.
   static pid_t start_bomb(const SandboxCgroup& cgroup) {
     const auto joins = cgroup.join_fds();
@@ -59,7 +66,7 @@ class CgroupTest : public testing::Test {
   }
 
   static void expect_kill_works(const CgroupHost& host) {
-    auto cgroup = SandboxCgroup::create(host, name(), {.pids_max = 50});
+    auto cgroup = create_all(host, {.pids_max = 50});
     ASSERT_TRUE(cgroup) << cgroup.error().to_string();
     const pid_t bomb = start_bomb(*cgroup);
     ASSERT_GT(bomb, 0);
@@ -81,8 +88,8 @@ bool is_hybrid() {
 TEST_F(CgroupTest, GroupsAreMadeLimitedMeasuredAndRemoved) {
   const auto host = CgroupHost::probe();
   ASSERT_TRUE(host) << host.error().to_string();
-  auto cgroup = SandboxCgroup::create(
-      *host, name(), {.memory_bytes_max = 64 << 20, .cpu_milli_max = 500, .pids_max = 10});
+  auto cgroup = create_all(
+      *host, {.memory_bytes_max = 64 << 20, .cpu_milli_max = 500, .pids_max = 10});
   ASSERT_TRUE(cgroup) << cgroup.error().to_string();
   const auto usage = cgroup->usage();
   ASSERT_TRUE(usage);
@@ -94,9 +101,9 @@ TEST_F(CgroupTest, GroupsAreMadeLimitedMeasuredAndRemoved) {
 TEST_F(CgroupTest, AGroupThatADeadOwnerLeftIsReplaced) {
   const auto host = CgroupHost::probe();
   ASSERT_TRUE(host);
-  auto first = SandboxCgroup::create(*host, name(), {.pids_max = 10});
+  auto first = create_all(*host, {.pids_max = 10});
   ASSERT_TRUE(first);
-  auto second = SandboxCgroup::create(*host, name(), {.pids_max = 20});
+  auto second = create_all(*host, {.pids_max = 20});
   ASSERT_TRUE(second) << second.error().to_string();
   EXPECT_TRUE(second->remove());
   EXPECT_TRUE(first->remove()) << "what is gone already is no error";
@@ -127,7 +134,7 @@ TEST_F(CgroupTest, StaleGroupsGoWithTheirProcesses) {
   const TempDir part = part_of_host({"pids", "freezer"});
   const auto host = CgroupHost::probe(part.path());
   ASSERT_TRUE(host);
-  auto cgroup = SandboxCgroup::create(*host, name(), {.pids_max = 50});
+  auto cgroup = create_all(*host, {.pids_max = 50});
   ASSERT_TRUE(cgroup);
   const pid_t bomb = start_bomb(*cgroup);
   ::usleep(20'000);
