@@ -42,11 +42,32 @@ sock_filter answer(uint32_t value) {
   return BPF_STMT(BPF_RET | BPF_K, value);
 }
 
-/// "If the accumulator equals `value`, answer `result`": two instructions.
-void add_case(Program& program, uint32_t value, uint32_t result) {
-  program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 1));
-  program.push_back(answer(result));
-}
+/// A block that compares the accumulator with one value after the other. Those that get the same
+/// answer jump to the same instruction.
+class Cases {
+ public:
+  void add(sock_filter instruction) { block_.push_back(instruction); }
+  /// "If the accumulator equals `value`, answer `result`".
+  void add(uint32_t value, uint32_t result) {
+    jumps_.emplace(result, block_.size());
+    block_.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, 0));
+  }
+  Program finish(uint32_t otherwise) {
+    block_.push_back(answer(otherwise));
+    for (auto jump = jumps_.begin(); jump != jumps_.end();) {
+      const uint32_t result = jump->first;
+      for (; jump != jumps_.end() && jump->first == result; ++jump) {
+        block_[jump->second].jt = static_cast<uint8_t>(block_.size() - jump->second - 1);
+      }
+      block_.push_back(answer(result));
+    }
+    return std::move(block_);
+  }
+
+ private:
+  Program block_;
+  std::multimap<uint32_t, size_t> jumps_;  // Answer -> instruction.
+};
 
 /// Offset of the low 32 bits of argument `index` (little-endian).
 size_t low_word(unsigned index) {
@@ -55,24 +76,22 @@ size_t low_word(unsigned index) {
 
 Program ioctl_block() {
   using namespace varve::guard;
-  Program block;
-  block.push_back(load(low_word(1)));
-  block.push_back(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffff));
-  for (const uint16_t request : refused_ioctls()) add_case(block, request, kRefuse);
-  for (const uint16_t request : allowed_ioctls()) add_case(block, request, kAllow);
-  block.push_back(BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 8));
-  for (const uint8_t type : allowed_ioctl_types()) add_case(block, type, kAllow);
-  for (const uint8_t type : refused_ioctl_types()) add_case(block, type, kRefuse);
-  block.push_back(answer(kNotATerminal));
-  return block;
+  Cases cases;
+  cases.add(load(low_word(1)));
+  cases.add(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, 0xffff));
+  for (const uint16_t request : refused_ioctls()) cases.add(request, kRefuse);
+  for (const uint16_t request : allowed_ioctls()) cases.add(request, kAllow);
+  cases.add(BPF_STMT(BPF_ALU | BPF_RSH | BPF_K, 8));
+  for (const uint8_t type : allowed_ioctl_types()) cases.add(type, kAllow);
+  for (const uint8_t type : refused_ioctl_types()) cases.add(type, kRefuse);
+  return cases.finish(kNotATerminal);
 }
 
 Program prctl_block() {
-  Program block;
-  block.push_back(load(low_word(0)));
-  for (const uint32_t option : varve::guard::refused_prctls()) add_case(block, option, kRefuse);
-  block.push_back(answer(kAllow));
-  return block;
+  Cases cases;
+  cases.add(load(low_word(0)));
+  for (const uint32_t option : varve::guard::refused_prctls()) cases.add(option, kRefuse);
+  return cases.finish(kAllow);
 }
 
 enum class Reply { kUnknown, kRefused, kAllowed, kByArguments, kCount };
@@ -164,6 +183,8 @@ class Search {
 bool add_head(Program& program, uint32_t arch) {
   const Program ioctl = ioctl_block();
   const Program prctl = prctl_block();
+  // The length of a jump has eight bits.
+  if (ioctl.size() > 255 || prctl.size() > 255) return false;
   program.push_back(load(offsetof(seccomp_data, arch)));
   program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, arch, 1, 0));
   program.push_back(answer(kUnknownCall));

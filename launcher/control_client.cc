@@ -142,7 +142,7 @@ Status ControlClient::send(const std::string& method, const std::string& path,
 }
 
 Status ControlClient::receive_more(std::string& buffer, std::vector<UniqueFd>& fds) {
-  char bytes[16384];
+  char bytes[4096];
   iovec vector{bytes, sizeof bytes};
   union {
     char bytes[CMSG_SPACE(sizeof(int) * kFdsPerMessageMax)];

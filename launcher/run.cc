@@ -168,6 +168,14 @@ Result<UniqueFd> take_namespace(ControlClient& client) {
   return fds.empty() ? UniqueFd() : std::move(fds.front());
 }
 
+/// Ends the process without closing what is open one by one. The end of its connection wakes
+/// varvefs, which would take this CPU before the caller hears of the end.
+[[noreturn]] void end_process(int exit_status) {
+  std::fflush(nullptr);
+  ::_exit(exit_status);
+}
+
+/// @return only what went wrong; otherwise it ends the process with the command's exit status.
 Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line) {
   RunStats::Times times{.start_ns = monotonic_ns()};
   VARVE_TRY(validate(spec));
@@ -210,7 +218,7 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
     VARVE_TRY(write_all(stats_file.get(), as_bytes(text)));
   }
   VARVE_TRY(clean_up(spec, host, io));
-  return exit_status;
+  end_process(exit_status);
 }
 
 Result<int> print_plan(const Spec& spec, ToolIo& io) {

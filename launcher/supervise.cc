@@ -60,7 +60,8 @@ Status read_report(Watch& watch) {
 }
 
 Status watch_to_the_end(Watch& watch) {
-  while (!watch.gone) {
+  // With the report the first process goes by itself; only a terminal has more to say.
+  while (!watch.gone && (!watch.report || watch.relay)) {
     pollfd fds[4] = {{watch.sandbox.control.get(), POLLIN, 0},
                      {watch.signals.get(), POLLIN, 0},
                      {watch.relay ? watch.relay->master_fd() : -1,
