@@ -97,6 +97,15 @@ StoredChunk ChunkEncoder::encode(Bytes raw) {
           false};
 }
 
+namespace {
+
+Status compare(const Digest& found, const Digest& id) {
+  if (found == id) return {};
+  return fail(ErrorCode::kCorruption, "content has the hash " + found.hex());
+}
+
+}  // namespace
+
 struct ChunkDecoder::State {
   State() : context(ZSTD_createDCtx()) { VARVE_CHECK(context != nullptr); }
   ~State() { ZSTD_freeDCtx(context); }
@@ -111,30 +120,47 @@ ChunkDecoder::~ChunkDecoder() = default;
 ChunkDecoder::ChunkDecoder(ChunkDecoder&&) noexcept = default;
 ChunkDecoder& ChunkDecoder::operator=(ChunkDecoder&&) noexcept = default;
 
-Status ChunkDecoder::decode(ByteView stored, bool is_raw, const Digest& id, MutableByteView raw) {
+Status ChunkDecoder::decompress(const ChunkToDecode& chunk) {
+  const auto& [stored, is_raw, id, raw] = chunk;
   if (is_raw) {
     if (stored.size() != raw.size()) {
       return fail(ErrorCode::kCorruption,
                   fmt::format("raw chunk has {} bytes instead of {}", stored.size(), raw.size()));
     }
     std::ranges::copy(stored, raw.begin());
-  } else {
-    const size_t size =
-        ZSTD_decompressDCtx(state_->context, raw.data(), raw.size(), stored.data(), stored.size());
-    if (ZSTD_isError(size)) {
-      return fail(ErrorCode::kCorruption,
-                  fmt::format("cannot decompress: {}", ZSTD_getErrorName(size)));
-    }
-    if (size != raw.size()) {
-      return fail(ErrorCode::kCorruption,
-                  fmt::format("decompresses to {} bytes instead of {}", size, raw.size()));
-    }
+    return {};
   }
-  const Digest found = sha256(raw);
-  if (found != id) {
-    return fail(ErrorCode::kCorruption, "content has the hash " + found.hex());
+  const size_t size =
+      ZSTD_decompressDCtx(state_->context, raw.data(), raw.size(), stored.data(), stored.size());
+  if (ZSTD_isError(size)) {
+    return fail(ErrorCode::kCorruption,
+                fmt::format("cannot decompress: {}", ZSTD_getErrorName(size)));
+  }
+  if (size != raw.size()) {
+    return fail(ErrorCode::kCorruption,
+                fmt::format("decompresses to {} bytes instead of {}", size, raw.size()));
   }
   return {};
+}
+
+Status ChunkDecoder::decode(ByteView stored, bool is_raw, const Digest& id, MutableByteView raw) {
+  VARVE_TRY(decompress({stored, is_raw, id, raw}));
+  return compare(sha256(raw), id);
+}
+
+std::vector<Status> ChunkDecoder::decode_all(std::span<const ChunkToDecode> chunks) {
+  std::vector<Status> results(chunks.size());
+  std::vector<ByteView> raws(chunks.size());  // Empty where there is nothing to hash.
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    results[i] = decompress(chunks[i]);
+    if (results[i]) raws[i] = chunks[i].raw;
+  }
+  std::vector<Digest> found(chunks.size());
+  sha256_all(raws, found);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (results[i]) results[i] = compare(found[i], chunks[i].id);
+  }
+  return results;
 }
 
 }  // namespace varve::chunkstore

@@ -11,37 +11,47 @@ using chunkstore::ChunkLocation;
 
 class AheadReader::Consumer : public ChunkConsumer {
  public:
+  struct Lead {
+    SingleFlight::Leader flight;
+    std::shared_ptr<ChunkBuffer> buffer;
+  };
+
   Consumer(AheadReader& reader, AttachedLayer& layer) : reader_(reader), layer_(layer) {}
 
-  std::vector<SingleFlight::Leader>& leads() { return leads_; }
+  std::vector<Lead>& leads() { return leads_; }
 
-  Status decode(size_t index, const ChunkLocation& location, ByteView stored) override {
-    SingleFlight::Leader& lead = leads_[index];
+  std::optional<MutableByteView> begin(size_t index, const ChunkLocation& location) override {
+    Lead& lead = leads_[index];
     const bool is_useless =
         !layer_.read_ahead().is_wanted(location.index) || layer_.pool().wants_threads();
-    if (is_useless && !lead.has_followers_or_close()) return {};
-    auto raw = std::make_shared<ChunkBuffer>(location.raw_size);
-    VARVE_TRY(reader_.decoder_.decode(stored, location.is_raw, location.id, raw->view()));
+    if (is_useless && !lead.flight.has_followers_or_close()) return std::nullopt;
+    lead.buffer = std::make_shared<ChunkBuffer>(location.raw_size);
+    return lead.buffer->view();
+  }
+
+  void decoded(size_t index, const ChunkLocation& location) override {
+    Lead& lead = leads_[index];
     layer_.stats().fetched_chunks.fetch_add(1, std::memory_order_relaxed);
-    ChunkBytes bytes = std::move(raw);
+    ChunkBytes bytes = std::move(lead.buffer);
     // Before the flight ends: who misses it there finds it here.
     reader_.cache_.insert_ahead(location.id, bytes, layer_.stats().ahead);
-    if (lead.has_followers_or_close()) {
+    if (lead.flight.has_followers_or_close()) {
       reader_.cache_.find(location.id);  // It is in use.
-      lead.land(std::move(bytes));
+      lead.flight.land(std::move(bytes));
     }
-    return {};
   }
+
+  void damaged(size_t index) override { leads_[index].buffer.reset(); }
 
   // Whoever waits for it tries by himself, and hears why it fails when it fails again.
   void failed(size_t index, const ChunkLocation&, const Error&) override {
-    leads_[index].give_up();
+    leads_[index].flight.give_up();
   }
 
  private:
   AheadReader& reader_;
   AttachedLayer& layer_;
-  std::vector<SingleFlight::Leader> leads_;
+  std::vector<Lead> leads_;
 };
 
 void AheadReader::run(const AheadWork& work) {
@@ -55,7 +65,7 @@ void AheadReader::run(const AheadWork& work) {
     auto lead = layer.flights().try_lead(i);
     // In this order: what another flight brings is in the cache before that flight ends.
     if (!lead || cache_.contains(location->id)) continue;
-    consumer.leads().push_back(std::move(*lead));
+    consumer.leads().push_back({std::move(*lead), nullptr});
     chunks.push_back(std::move(*location));
   }
   fetcher_.fetch({layer.store(), layer.map(), layer.stats()}, chunks, work.deadline, consumer);

@@ -1,6 +1,5 @@
 #pragma once
 
-#include "chunkstore/format/chunk.h"
 #include "fs/cache/memory_cache.h"
 #include "fs/fetch/chunk_fetcher.h"
 #include "fs/fetch/fetch_pool.h"
@@ -12,8 +11,7 @@ namespace varve::fs {
 class AheadReader {
  public:
   /// The references must outlive the reader.
-  AheadReader(MemoryCache& cache, ChunkFetcher& fetcher, chunkstore::ChunkDecoder& decoder)
-      : cache_(cache), fetcher_(fetcher), decoder_(decoder) {}
+  AheadReader(MemoryCache& cache, ChunkFetcher& fetcher) : cache_(cache), fetcher_(fetcher) {}
 
   /// Skips chunks that are there, on their way, or not wanted any more.
   void run(const AheadWork& work);
@@ -23,7 +21,6 @@ class AheadReader {
 
   MemoryCache& cache_;
   ChunkFetcher& fetcher_;
-  chunkstore::ChunkDecoder& decoder_;
 };
 
 }  // namespace varve::fs

@@ -1,5 +1,7 @@
 #include "fs/fetch/chunk_fetcher.h"
 
+#include <algorithm>
+
 #include "chunkstore/format/keys.h"
 
 namespace varve::fs {
@@ -62,6 +64,28 @@ Status ChunkFetcher::read_range(const ChunkOrigin& origin, const ChunkLocation& 
   return {};
 }
 
+void ChunkFetcher::decode(std::span<const ChunkLocation> chunks, size_t first, size_t count,
+                          uint64_t buffer_offset, ChunkConsumer& consumer, Failures& failures) {
+  std::vector<chunkstore::ChunkToDecode> begun;
+  std::vector<size_t> indexes;
+  for (size_t i = first; i < first + count; ++i) {
+    const auto raw = consumer.begin(i, chunks[i]);
+    if (!raw) continue;
+    const uint8_t* stored = buffer_.data() + (chunks[i].pack_offset - buffer_offset);
+    begun.push_back({{stored, chunks[i].stored_size}, chunks[i].is_raw, chunks[i].id, *raw});
+    indexes.push_back(i);
+  }
+  std::vector<Status> results = decoder_.decode_all(begun);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i]) {
+      consumer.decoded(indexes[i], chunks[indexes[i]]);
+    } else {
+      consumer.damaged(indexes[i]);
+      failures.emplace_back(indexes[i], std::move(results[i]).error());
+    }
+  }
+}
+
 void ChunkFetcher::fetch_run(const ChunkOrigin& origin, std::span<const ChunkLocation> chunks,
                              const Run& run, Deadline deadline, ChunkConsumer& consumer) {
   const ChunkLocation& start = chunks[run.first];
@@ -74,18 +98,15 @@ void ChunkFetcher::fetch_run(const ChunkOrigin& origin, std::span<const ChunkLoc
     return;
   }
   // Refetching one chunk reuses the buffer, so what follows from this read is decoded first.
-  std::vector<std::pair<size_t, Error>> again;
-  for (size_t i = run.first; i < run.first + run.count; ++i) {
-    if (!read) {
-      // A truncated pack still holds its first chunks: each is asked for by itself.
-      Status one = run.count > 1 ? fetch_one(origin, i, chunks[i], deadline, consumer) : read;
-      if (!one) again.emplace_back(i, std::move(one).error());
-      continue;
-    }
-    const ByteView stored(buffer_.data() + (chunks[i].pack_offset - start.pack_offset),
-                          chunks[i].stored_size);
-    Status decoded = consumer.decode(i, chunks[i], stored);
-    if (!decoded) again.emplace_back(i, std::move(decoded).error());
+  Failures again;
+  const size_t end = run.first + run.count;
+  for (size_t i = run.first; read && i < end; i += kTogetherCountMax) {
+    decode(chunks, i, std::min(kTogetherCountMax, end - i), start.pack_offset, consumer, again);
+  }
+  for (size_t i = run.first; !read && i < end; ++i) {
+    // A truncated pack still holds its first chunks: each is asked for by itself.
+    Status one = run.count > 1 ? fetch_one(origin, i, chunks[i], deadline, consumer) : read;
+    if (!one) again.emplace_back(i, std::move(one).error());
   }
   for (auto& [index, error] : again) {
     fetch_again(origin, index, chunks[index], std::move(error), deadline, consumer);
@@ -96,7 +117,16 @@ Status ChunkFetcher::fetch_one(const ChunkOrigin& origin, size_t index,
                                const ChunkLocation& location, Deadline deadline,
                                ChunkConsumer& consumer) {
   VARVE_TRY(read_range(origin, location, location.stored_size, deadline));
-  return consumer.decode(index, location, {buffer_.data(), location.stored_size});
+  const auto raw = consumer.begin(index, location);
+  if (!raw) return {};
+  Status decoded =
+      decoder_.decode({buffer_.data(), location.stored_size}, location.is_raw, location.id, *raw);
+  if (decoded) {
+    consumer.decoded(index, location);
+  } else {
+    consumer.damaged(index);
+  }
+  return decoded;
 }
 
 void ChunkFetcher::fetch_again(const ChunkOrigin& origin, size_t index,

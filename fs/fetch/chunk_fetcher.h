@@ -1,11 +1,14 @@
 #pragma once
 
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "chunkstore/format/chunk.h"
 #include "chunkstore/read/layer_map.h"
 #include "chunkstore/store/store.h"
 #include "fs/stats/layer_stats.h"
@@ -16,10 +19,15 @@ namespace varve::fs {
 class ChunkConsumer {
  public:
   virtual ~ChunkConsumer() = default;
-  /// Decodes and verifies `stored`, and uses the result. kCorruption makes the fetcher look for
-  /// another placement and call again, once.
-  virtual Status decode(size_t index, const chunkstore::ChunkLocation& location,
-                        ByteView stored) = 0;
+  /// Where to decode the chunk to, `location.raw_size` bytes; nothing when it is not wanted any
+  /// more. decoded() or damaged() follows, but others may be begun before.
+  virtual std::optional<MutableByteView> begin(size_t index,
+                                               const chunkstore::ChunkLocation& location) = 0;
+  /// The chunk is there, verified.
+  virtual void decoded(size_t index, const chunkstore::ChunkLocation& location) = 0;
+  /// What is there is not the chunk: it is begun once more if another placement is found, or it has
+  /// failed.
+  virtual void damaged(size_t index) = 0;
   /// The chunk cannot be had.
   virtual void failed(size_t index, const chunkstore::ChunkLocation& location,
                       const Error& error) = 0;
@@ -32,15 +40,19 @@ struct ChunkOrigin {
   LayerStats& stats;
 };
 
-/// Brings chunks from a store: neighbours in one range read of at most kRangeBytesMax, one second
-/// try by a newer placement where a chunk is missing or wrong. Loop-local; keeps its buffer.
+/// Brings chunks from a store and decodes them: neighbours in one range read of at most
+/// kRangeBytesMax, one second try by a newer placement where a chunk is missing or wrong.
+/// Loop-local; keeps its buffer.
 class ChunkFetcher {
  public:
   static constexpr uint64_t kRangeBytesMax = 4 << 20;
   /// Unwanted bytes between two chunks that are read along rather than asked for around.
   static constexpr uint64_t kGapBytesMax = 4096;
+  /// So many chunks that follow one another are begun before the first is decoded: as many as are
+  /// hashed together.
+  static constexpr size_t kTogetherCountMax = 3;
 
-  /// Calls decode() or failed() for each of `chunks`, in order inside a range read.
+  /// Calls begin() and decoded(), or failed(), for each of `chunks`, in order inside a range read.
   void fetch(const ChunkOrigin& origin, std::span<const chunkstore::ChunkLocation> chunks,
              Deadline deadline, ChunkConsumer& consumer);
 
@@ -54,6 +66,12 @@ class ChunkFetcher {
   static Run next_run(std::span<const chunkstore::ChunkLocation> chunks, size_t first);
   Status read_range(const ChunkOrigin& origin, const chunkstore::ChunkLocation& first,
                     uint64_t bytes, Deadline deadline);
+  using Failures = std::vector<std::pair<size_t, Error>>;
+
+  /// Decodes chunks `first` … `first + count - 1`, which lie in the buffer from `buffer_offset` of
+  /// their pack on.
+  void decode(std::span<const chunkstore::ChunkLocation> chunks, size_t first, size_t count,
+              uint64_t buffer_offset, ChunkConsumer& consumer, Failures& failures);
   void fetch_run(const ChunkOrigin& origin, std::span<const chunkstore::ChunkLocation> chunks,
                  const Run& run, Deadline deadline, ChunkConsumer& consumer);
   Status fetch_one(const ChunkOrigin& origin, size_t index,
@@ -64,6 +82,7 @@ class ChunkFetcher {
                    ChunkConsumer& consumer);
 
   Bytes buffer_;
+  chunkstore::ChunkDecoder decoder_;
 };
 
 }  // namespace varve::fs

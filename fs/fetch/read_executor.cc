@@ -17,6 +17,7 @@ class StoreReadExecutor::Consumer : public ChunkConsumer {
   struct Lead {
     const Need* need;
     SingleFlight::Leader leader;
+    std::shared_ptr<ChunkBuffer> buffer;  // Null: straight into the payload of the one use.
   };
 
   Consumer(StoreReadExecutor& executor, AttachedLayer& layer)
@@ -24,23 +25,40 @@ class StoreReadExecutor::Consumer : public ChunkConsumer {
 
   std::vector<Lead>& leads() { return leads_; }
 
-  Status decode(size_t index, const ChunkLocation& location, ByteView stored) override {
+  std::optional<MutableByteView> begin(size_t index, const ChunkLocation& location) override {
     Lead& lead = leads_[index];
+    lead.buffer.reset();
     const Use& use = lead.need->uses.front();
-    Progress& progress = executor_.progress_[use.progress_index];
     const bool is_whole =
         lead.need->uses.size() == 1 && use.chunk_offset == 0 && use.size == location.raw_size;
-    if (is_whole && progress.read->claim()) {
-      return decode_into_payload(lead, location, stored, progress, use);
-    }
-    auto bytes = std::make_shared<ChunkBuffer>(location.raw_size);
-    VARVE_TRY(executor_.decoder_.decode(stored, location.is_raw, location.id, bytes->view()));
+    if (is_whole && claim(progress_of(lead))) return payload_of(lead);
+    lead.buffer = std::make_shared<ChunkBuffer>(location.raw_size);
+    return lead.buffer->view();
+  }
+
+  void decoded(size_t index, const ChunkLocation& location) override {
+    Lead& lead = leads_[index];
     layer_.stats().fetched_chunks.fetch_add(1, std::memory_order_relaxed);
-    ChunkBytes shared = std::move(bytes);
-    executor_.cache_.insert(location.id, shared);
-    executor_.deliver(*lead.need, shared);
-    lead.leader.land(shared);
-    return {};
+    if (lead.buffer != nullptr) {
+      const ChunkBytes shared = std::move(lead.buffer);
+      executor_.cache_.insert(location.id, shared);
+      executor_.deliver(*lead.need, shared);
+      lead.leader.land(shared);
+      return;
+    }
+    if (lead.leader.has_followers_or_close()) {
+      const MutableByteView raw = payload_of(lead);
+      auto copy = std::make_shared<ChunkBuffer>(raw.size());
+      std::ranges::copy(raw, copy->view().begin());
+      executor_.cache_.insert(location.id, copy);
+      lead.leader.land(ChunkBytes(std::move(copy)));
+    }
+    executor_.part_is_there(progress_of(lead));
+  }
+
+  void damaged(size_t index) override {
+    Lead& lead = leads_[index];
+    if (lead.buffer == nullptr) unclaim(progress_of(lead));
   }
 
   void failed(size_t index, const ChunkLocation&, const Error& error) override {
@@ -52,25 +70,13 @@ class StoreReadExecutor::Consumer : public ChunkConsumer {
   }
 
  private:
-  // The read is claimed.
-  Status decode_into_payload(Lead& lead, const ChunkLocation& location, ByteView stored,
-                             Progress& progress, const Use& use) {
-    const MutableByteView raw =
-        progress.read->payload().subspan(use.payload_offset, location.raw_size);
-    Status decoded = executor_.decoder_.decode(stored, location.is_raw, location.id, raw);
-    if (!decoded) {
-      progress.read->unclaim();
-      return decoded;
-    }
-    layer_.stats().fetched_chunks.fetch_add(1, std::memory_order_relaxed);
-    if (lead.leader.has_followers_or_close()) {
-      auto copy = std::make_shared<ChunkBuffer>(raw.size());
-      std::ranges::copy(raw, copy->view().begin());
-      executor_.cache_.insert(location.id, copy);
-      lead.leader.land(ChunkBytes(std::move(copy)));
-    }
-    executor_.part_is_there(progress);
-    return {};
+  Progress& progress_of(const Lead& lead) {
+    return executor_.progress_[lead.need->uses.front().progress_index];
+  }
+  // While claimed.
+  MutableByteView payload_of(const Lead& lead) {
+    const Use& use = lead.need->uses.front();
+    return progress_of(lead).read->payload().subspan(use.payload_offset, use.size);
   }
 
   StoreReadExecutor& executor_;
@@ -81,7 +87,7 @@ class StoreReadExecutor::Consumer : public ChunkConsumer {
 void StoreReadExecutor::execute(const std::vector<std::shared_ptr<ReadOperation>>& batch) {
   progress_.clear();
   for (const auto& read : batch) {
-    if (!read->is_answered()) progress_.push_back({read, 0, false});
+    if (!read->is_answered()) progress_.push_back({read});
   }
   if (progress_.empty()) return;
   AttachedLayer& layer = *progress_.front().read->layer;
@@ -195,7 +201,7 @@ std::vector<const StoreReadExecutor::Need*> StoreReadExecutor::fetch_once(
       follows.push_back({need, std::move(*ticket.follower)});
       continue;
     }
-    consumer.leads().push_back({need, std::move(*ticket.leader)});
+    consumer.leads().push_back({need, std::move(*ticket.leader), nullptr});
     wanted.push_back(need->location);
   }
   fetcher_.fetch({layer.store(), layer.map(), layer.stats()}, wanted, deadline, consumer);
@@ -215,11 +221,22 @@ std::vector<const StoreReadExecutor::Need*> StoreReadExecutor::fetch_once(
   return again;
 }
 
+// The chunks that are decoded together may be parts of one read.
+bool StoreReadExecutor::claim(Progress& progress) {
+  if (progress.claim_count == 0 && !progress.read->claim()) return false;
+  ++progress.claim_count;
+  return true;
+}
+
+void StoreReadExecutor::unclaim(Progress& progress) {
+  if (--progress.claim_count == 0) progress.read->unclaim();
+}
+
 void StoreReadExecutor::deliver(const Need& need, const ChunkBytes& bytes) {
   for (const Use& use : need.uses) {
     Progress& progress = progress_[use.progress_index];
     if (progress.is_over) continue;
-    if (!progress.read->claim()) {
+    if (!claim(progress)) {
       progress.is_over = true;
       continue;
     }
@@ -232,7 +249,7 @@ void StoreReadExecutor::deliver(const Need& need, const ChunkBytes& bytes) {
 // The read is claimed.
 void StoreReadExecutor::part_is_there(Progress& progress) {
   if (--progress.missing_count > 0) {
-    progress.read->unclaim();
+    unclaim(progress);
     return;
   }
   progress.is_over = true;

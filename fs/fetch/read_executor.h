@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "chunkstore/format/chunk.h"
 #include "fs/cache/memory_cache.h"
 #include "fs/cache/single_flight.h"
 #include "fs/fetch/ahead_reader.h"
@@ -24,7 +23,7 @@ class StoreReadExecutor : public ReadExecutor {
  public:
   /// The references must outlive the executor.
   StoreReadExecutor(MemoryCache& cache, PendingReads& pending, const LogSink& log)
-      : cache_(cache), pending_(pending), log_(log), ahead_(cache, fetcher_, decoder_) {}
+      : cache_(cache), pending_(pending), log_(log), ahead_(cache, fetcher_) {}
 
   void execute(const std::vector<std::shared_ptr<ReadOperation>>& batch) override;
   void read_ahead(const AheadWork& work) override { ahead_.run(work); }
@@ -34,7 +33,8 @@ class StoreReadExecutor : public ReadExecutor {
   struct Progress {
     std::shared_ptr<ReadOperation> read;
     size_t missing_count = 0;
-    bool is_over = false;  // Answered, by whomever.
+    bool is_over = false;    // Answered, by whomever.
+    size_t claim_count = 0;  // How often this executor has claimed it.
   };
   /// The part of a chunk that a read wants.
   struct Use {
@@ -56,6 +56,8 @@ class StoreReadExecutor : public ReadExecutor {
   void fetch(AttachedLayer& layer, std::vector<const Need*> needs);
   std::vector<const Need*> fetch_once(AttachedLayer& layer, const std::vector<const Need*>& needs,
                                       Deadline deadline);
+  static bool claim(Progress& progress);
+  static void unclaim(Progress& progress);
   void deliver(const Need& need, const ChunkBytes& bytes);
   void part_is_there(Progress& progress);
   void fail_read(Progress& progress, int errno_value);
@@ -66,7 +68,6 @@ class StoreReadExecutor : public ReadExecutor {
   PendingReads& pending_;
   const LogSink& log_;
   ChunkFetcher fetcher_;
-  chunkstore::ChunkDecoder decoder_;
   AheadReader ahead_;
   std::vector<Progress> progress_;  // Of the batch.
 };

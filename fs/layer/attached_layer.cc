@@ -1,10 +1,10 @@
 #include "fs/layer/attached_layer.h"
 
+#include <array>
 #include <optional>
 #include <vector>
 
 #include "base/file_io.h"
-#include "chunkstore/format/chunk.h"
 #include "fs/fetch/chunk_fetcher.h"
 
 namespace varve::fs {
@@ -17,20 +17,27 @@ class MetadataConsumer : public ChunkConsumer {
  public:
   explicit MetadataConsumer(int fd) : fd_(fd) {}
 
-  Status decode(size_t, const ChunkLocation& location, ByteView stored) override {
-    raw_.resize(location.raw_size);
-    VARVE_TRY(decoder_.decode(stored, location.is_raw, location.id, raw_));
-    return pwrite_all(fd_, location.image_offset, raw_);
+  std::optional<MutableByteView> begin(size_t index, const ChunkLocation& location) override {
+    Bytes& raw = raw_of(index);
+    raw.resize(location.raw_size);
+    return raw;
   }
+  void decoded(size_t index, const ChunkLocation& location) override {
+    Status written = pwrite_all(fd_, location.image_offset, raw_of(index));
+    if (!written && !first_error_) first_error_ = std::move(written).error();
+  }
+  void damaged(size_t) override {}
   void failed(size_t, const ChunkLocation&, const Error& error) override {
     if (!first_error_) first_error_ = error;
   }
   const std::optional<Error>& first_error() const { return first_error_; }
 
  private:
+  // Chunks that are decoded together follow one another.
+  Bytes& raw_of(size_t index) { return raws_[index % raws_.size()]; }
+
   int fd_;
-  Bytes raw_;
-  chunkstore::ChunkDecoder decoder_;
+  std::array<Bytes, ChunkFetcher::kTogetherCountMax> raws_;
   std::optional<Error> first_error_;
 };
 

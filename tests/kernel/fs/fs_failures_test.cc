@@ -219,6 +219,26 @@ TEST_P(FsFailuresTest, AWrongByteInAPackIsEioAndNeverData) {
   EXPECT_TRUE(page_is_right(bad.page));
 }
 
+TEST_P(FsFailuresTest, AReadOfSeveralChunksFailsWhenOneIsWrongAndSucceedsWhenItIsRepaired) {
+  start_with_noise();
+  constexpr uint64_t kSize = 1 << 20;
+  const uint64_t start = align_up(map_->header().metadata_size, kPage);
+  const auto bad = map_->locate(start + kSize / 2, kNoDeadline).value();
+  const UniqueFd pack = open_file(pack_path(bad.pack), O_RDWR).value();
+  uint8_t byte;
+  must(pread_exact(pack.get(), bad.pack_offset + 100, {&byte, 1}));
+  byte ^= 1;
+  must(pwrite_all(pack.get(), bad.pack_offset + 100, {&byte, 1}));
+  EXPECT_EQ(direct_read_errno(image_, start, kSize), EIO);
+  byte ^= 1;
+  must(pwrite_all(pack.get(), bad.pack_offset + 100, {&byte, 1}));
+  Bytes bytes;
+  ASSERT_EQ(direct_read_errno(image_, start, kSize, &bytes), 0) << varvefs_.log();
+  const auto expected = layer_.image.begin() + static_cast<ptrdiff_t>(start);
+  EXPECT_EQ(bytes.size(), kSize);
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), expected));
+}
+
 TEST_P(FsFailuresTest, ARemovedStoreLeavesMetadataAndWhatIsCached) {
   start_with_noise();
   // Of a chunk that one page does not cover: such a read leaves it in the cache.

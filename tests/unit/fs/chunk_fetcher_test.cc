@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
+#include <set>
+
 #include "base/temp_dir.h"
-#include "chunkstore/format/chunk.h"
 #include "chunkstore/format/keys.h"
 #include "tests/support/fault_store.h"
 #include "tests/support/test_layer.h"
@@ -17,21 +20,26 @@ using test::FaultStore;
 /// Decodes into memory and notes failures.
 class NotingConsumer : public ChunkConsumer {
  public:
-  Status decode(size_t index, const ChunkLocation& location, ByteView stored) override {
-    Bytes raw(location.raw_size);
-    VARVE_TRY(decoder_.decode(stored, location.is_raw, location.id, raw));
-    chunks[index] = std::move(raw);
-    return {};
+  std::optional<MutableByteView> begin(size_t index, const ChunkLocation& location) override {
+    if (unwanted.contains(index)) return std::nullopt;
+    EXPECT_TRUE(begun.try_emplace(index, location.raw_size).second);
+    begun_count_max = std::max(begun_count_max, begun.size());
+    return begun.at(index);
   }
+  void decoded(size_t index, const ChunkLocation&) override {
+    chunks[index] = std::move(begun.at(index));
+    begun.erase(index);
+  }
+  void damaged(size_t index) override { begun.erase(index); }
   void failed(size_t index, const ChunkLocation&, const Error& error) override {
     failures.emplace(index, error);
   }
 
+  std::set<size_t> unwanted;
+  std::map<size_t, Bytes> begun;
+  size_t begun_count_max = 0;
   std::map<size_t, Bytes> chunks;
   std::map<size_t, Error> failures;
-
- private:
-  chunkstore::ChunkDecoder decoder_;
 };
 
 class ChunkFetcherTest : public ::testing::Test {
@@ -68,6 +76,20 @@ TEST_F(ChunkFetcherTest, NeighboursComeWithOneRangeReadAPack) {
   for (size_t i = 0; i < 60; ++i) EXPECT_EQ(consumer_.chunks[i], layer_.chunks[i]);
   EXPECT_EQ(stats_.range_reads, 3u);
   EXPECT_EQ(stats_.fetched_bytes, map_->stored_bytes());
+}
+
+TEST_F(ChunkFetcherTest, AFewNeighboursAreDecodedTogether) {
+  fetch();
+  EXPECT_EQ(consumer_.begun_count_max, ChunkFetcher::kTogetherCountMax);
+  EXPECT_TRUE(consumer_.begun.empty());
+}
+
+TEST_F(ChunkFetcherTest, ChunksThatNobodyWantsAnyMoreAreLeftOut) {
+  consumer_.unwanted = {0, 4, 5, 59};
+  fetch();
+  EXPECT_EQ(consumer_.chunks.size(), 56u);
+  EXPECT_TRUE(consumer_.failures.empty());
+  for (const auto& [index, bytes] : consumer_.chunks) EXPECT_EQ(bytes, layer_.chunks[index]);
 }
 
 TEST_F(ChunkFetcherTest, ARangeReadIsNeverLargerThanItsBound) {

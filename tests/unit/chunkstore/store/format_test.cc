@@ -127,6 +127,34 @@ TEST(ChunkCodecTest, ReportsAWrongHashACutFrameAndAWrongRawSize) {
   EXPECT_FALSE(decoder.decode(ByteView(raw).first(4999), true, sha256(raw), back));
 }
 
+TEST(ChunkCodecTest, DecodesSeveralAtATimeAndTellsWhichAreDamaged) {
+  ChunkEncoder encoder(3);
+  ChunkDecoder decoder;
+  std::vector<Bytes> raws, backs;
+  std::vector<StoredChunk> stored;
+  std::vector<ChunkToDecode> chunks;
+  for (const size_t size : {5000u, 1u, 131'072u, 700u, 40'000u, 64u}) {
+    raws.push_back(text_bytes(size));
+    stored.push_back(encoder.encode(raws.back()));
+    backs.emplace_back(size);
+  }
+  for (size_t i = 0; i < raws.size(); ++i) {
+    chunks.push_back({stored[i].bytes, stored[i].is_raw, sha256(raws[i]), backs[i]});
+  }
+  chunks[1].id = Digest{};
+  chunks[2].stored = chunks[2].stored.first(chunks[2].stored.size() - 1);
+  const auto results = decoder.decode_all(chunks);
+  ASSERT_EQ(results.size(), raws.size());
+  for (size_t i = 0; i < raws.size(); ++i) {
+    EXPECT_EQ(results[i].has_value(), i != 1 && i != 2) << i;
+    if (results[i]) {
+      EXPECT_EQ(backs[i], raws[i]) << i;
+    }
+  }
+  EXPECT_EQ(results[2].error().code(), ErrorCode::kCorruption);
+  EXPECT_TRUE(decoder.decode_all({}).empty());
+}
+
 std::vector<PackEntry> sample_entries() {
   return {{sha256(as_bytes("a")), 0, 10, 10, true}, {sha256(as_bytes("b")), 10, 20, 4096, false}};
 }
