@@ -1,19 +1,17 @@
 #include "chunkstore/source/walk_queue.h"
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 namespace varve::chunkstore {
-namespace {
-
-constexpr size_t kBatchCountMax = 64;
-
-}  // namespace
-
 WalkQueue::~WalkQueue() {
   {
     const std::lock_guard lock(mutex_);
     is_stopped_ = true;
   }
   work_changed_.notify_all();
-  batches_changed_.notify_all();
+  space_changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -31,24 +29,26 @@ void WalkQueue::push_directory(std::string directory) {
 bool WalkQueue::put(Batch batch) {
   if (batch.empty()) return true;
   std::unique_lock lock(mutex_);
-  batches_changed_.wait(lock, [&] { return is_stopped_ || batches_.size() < kBatchCountMax; });
+  space_changed_.wait(lock, [&] { return is_stopped_ || found_.size() < kFoundCountMax; });
   if (is_stopped_) return false;
-  batches_.push_back(std::move(batch));
-  batches_changed_.notify_all();
+  const bool was_empty = found_.empty();
+  std::ranges::move(batch, std::back_inserter(found_));
+  lock.unlock();
+  if (was_empty) found_changed_.notify_one();
   return true;
 }
 
 Result<std::optional<WalkQueue::Batch>> WalkQueue::take() {
   std::unique_lock lock(mutex_);
-  batches_changed_.wait(lock, [&] {
-    return error_ || !batches_.empty() || (directories_.empty() && busy_count_ == 0);
+  found_changed_.wait(lock, [&] {
+    return error_ || !found_.empty() || (directories_.empty() && busy_count_ == 0);
   });
   if (error_) return tl::unexpected<Error>(*error_);
-  if (batches_.empty()) return std::optional<Batch>();
-  Batch batch = std::move(batches_.front());
-  batches_.pop_front();
-  batches_changed_.notify_all();
-  return std::optional<Batch>(std::move(batch));
+  if (found_.empty()) return std::optional<Batch>();
+  std::optional<Batch> batch = std::exchange(found_, {});
+  lock.unlock();
+  space_changed_.notify_all();
+  return batch;
 }
 
 void WalkQueue::run() {
@@ -67,9 +67,10 @@ void WalkQueue::run() {
     if (!status) {
       if (!error_) error_ = std::move(status).error();
       is_stopped_ = true;
-      batches_changed_.notify_all();
+      found_changed_.notify_one();
+      space_changed_.notify_all();
     }
-    if (directories_.empty() && busy_count_ == 0) batches_changed_.notify_all();
+    if (directories_.empty() && busy_count_ == 0) found_changed_.notify_one();
     if (is_stopped_ || (directories_.empty() && busy_count_ == 0)) work_changed_.notify_all();
   }
 }

@@ -2,7 +2,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -32,6 +31,9 @@ class WalkQueue {
   /// Lists one directory, calling push_directory() and put(). Runs on several threads.
   using Lister = std::function<Status(const std::string& directory, WalkQueue& queue)>;
 
+  /// Entries that wait for the consumer, above which listers wait, too.
+  static constexpr size_t kFoundCountMax = 8192;
+
   explicit WalkQueue(Lister lister) : lister_(std::move(lister)) {}
   ~WalkQueue();
   WalkQueue(const WalkQueue&) = delete;
@@ -45,7 +47,8 @@ class WalkQueue {
   /// For listers. Waits while the consumer is behind; false when the walk is over (an error).
   bool put(Batch batch);
 
-  /// The next batch; nothing when everything has been listed. The first error of a lister.
+  /// All that was found since; nothing when everything has been listed. The first error of a
+  /// lister.
   Result<std::optional<Batch>> take();
 
  private:
@@ -54,9 +57,10 @@ class WalkQueue {
   const Lister lister_;
   std::mutex mutex_;
   std::condition_variable work_changed_;
-  std::condition_variable batches_changed_;
+  std::condition_variable found_changed_;
+  std::condition_variable space_changed_;
   std::vector<std::string> directories_;
-  std::deque<Batch> batches_;
+  Batch found_;
   size_t busy_count_ = 0;
   bool is_stopped_ = false;
   std::optional<Error> error_;
