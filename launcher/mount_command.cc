@@ -46,10 +46,17 @@ std::string record_path(const std::string& run_dir, const std::string& directory
   return run_dir + "/mounts/" + name;
 }
 
-/// One layer is itself; several are a read-only overlay, the highest on top.
+/// One layer is itself; several are a read-only overlay, the highest on top. The host does not take
+/// an image's word for who may do what: no set-user-id, no devices.
 Result<UniqueFd> combine(std::vector<UniqueFd> layers) {
-  if (layers.size() == 1) return std::move(layers[0]);
-  return mount_overlay({.lowers = layers, .options = {}, .attributes = MOUNT_ATTR_RDONLY});
+  constexpr uint64_t kAttributes = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
+  if (layers.size() > 1) {
+    return mount_overlay({.lowers = layers, .options = {}, .attributes = kAttributes});
+  }
+  mount_attr attributes{};
+  attributes.attr_set = kAttributes;
+  VARVE_TRY(set_mount_attributes(layers[0].get(), attributes));
+  return std::move(layers[0]);
 }
 
 Status detach(const std::string& run_dir, const std::string& lease) {
@@ -107,6 +114,11 @@ Status forget(const std::string& run_dir, const std::string& path, const Record&
 Status mount_image(const std::vector<std::string>& args) {
   VARVE_ASSIGN(const MountSpec spec, parse_mount(args, true));
   VARVE_ASSIGN(const std::string directory, real_path(spec.directory));
+  struct stat status {};
+  if (::stat(directory.c_str(), &status) != 0) return fail_errno("inspecting " + quoted(directory));
+  if (!S_ISDIR(status.st_mode)) {
+    return fail(ErrorCode::kInvalidArgument, quoted(directory) + " is not a directory");
+  }
   const std::string record = record_path(spec.run_dir, directory);
   VARVE_ASSIGN(const std::optional<Record> earlier, read_record(record));
   if (earlier) {
@@ -140,11 +152,11 @@ Status mount_image(const std::vector<std::string>& args) {
     VARVE_TRY(write_file_atomic(record, as_bytes(image.lease + "\n" + identity), 0600));
     return move_mount_to(tree.get(), AT_FDCWD, directory);
   };
-  auto status = mount();
-  if (status) return status;
+  auto mounted = mount();
+  if (mounted) return mounted;
   ::unlink(record.c_str());
   (void)detach(spec.run_dir, image.lease);
-  return fail(std::move(status).error(),
+  return fail(std::move(mounted).error(),
               "mounting " + quoted(spec.image) + " at " + quoted(directory));
 }
 

@@ -221,6 +221,7 @@ Result<MountSpec> parse_mount(const std::vector<std::string>& args, bool with_im
   }
   spec.directory = operands.back();
   if (with_image) spec.image = operands[0];
+  VARVE_TRY(validate_layers(spec.extra_layers, spec.domain, spec.run_dir));
   return spec;
 }
 

@@ -182,6 +182,8 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   VARVE_ASSIGN(const UniqueFd stats_file, open_stats(spec));
   VARVE_ASSIGN(ControlClient client, connect_or_start_varvefs(spec.run_dir));
   Attached attached{.client = std::move(client), .image = {}, .mounts = {}};
+  RunStats stats;
+  if (stats_file) VARVE_TRY(stats.begin(attached.client));
   // varvefs works on the attach while this process makes its part, and then the child its own.
   VARVE_TRY(ask_for_image(attached.client, spec, true));
   VARVE_ASSIGN(HostState host, prepare_host(spec));
@@ -198,8 +200,6 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   VARVE_TRY(host.cgroup.create_joined(host.cgroups));
   VARVE_TRY(take_image(attached, true));
   VARVE_TRY(finish_plan(plan, spec, attached.image, host.slot.number()));
-  RunStats stats;
-  if (stats_file) VARVE_TRY(stats.begin(attached.client, attached.image));
   VARVE_TRY(block_forwarded());
   VARVE_ASSIGN(StartedSandbox sandbox, start.finish(std::move(attached.mounts), host.cgroup.join_fds()));
   if (makes_namespace) VARVE_TRY(keep_empty_namespace(attached.client));
@@ -215,7 +215,8 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
     VARVE_ASSIGN(const qos::CgroupUsage usage, host.cgroup.usage());
     VARVE_ASSIGN(const std::string text,
                  stats.finish(attached.client, attached.image, times, usage, exit_status));
-    VARVE_TRY(write_all(stats_file.get(), as_bytes(text)));
+    auto written = write_all(stats_file.get(), as_bytes(text));
+    if (!written) return fail(std::move(written).error(), quoted(spec.stats_path));
   }
   VARVE_TRY(clean_up(spec, host, io));
   end_process(exit_status);

@@ -35,26 +35,28 @@ json::value or_null(const std::optional<T>& value) {
 
 }  // namespace
 
-Result<RunStats::Counters> RunStats::read_counters(ControlClient& client,
-                                                   const std::string& layer) {
-  VARVE_ASSIGN(const json::object document, get(client, "/v1/stats?layer=" + layer));
+Result<RunStats::CountersByLayer> RunStats::read_counters(ControlClient& client) {
+  VARVE_ASSIGN(const json::object document, get(client, "/v1/stats"));
   const json::value* layers = document.if_contains("layers");
-  if (layers == nullptr || !layers->is_array() || layers->get_array().size() != 1 ||
-      !layers->get_array()[0].is_object()) {
-    return fail(ErrorCode::kCorruption, "varvefs sent no counters of layer " + quoted(layer));
+  if (layers == nullptr || !layers->is_array()) {
+    return fail(ErrorCode::kCorruption, "varvefs sent no counters");
   }
-  const json::object& entry = layers->get_array()[0].get_object();
-  Counters counters;
-  VARVE_ASSIGN(counters.touched_bytes, number(entry, "touched_bytes"));
-  VARVE_ASSIGN(counters.fetched_bytes, number(entry, "fetched_bytes"));
-  return counters;
+  CountersByLayer result;
+  for (const json::value& value : layers->get_array()) {
+    const json::object* entry = value.if_object();
+    const json::value* id = entry != nullptr ? entry->if_contains("id") : nullptr;
+    if (id == nullptr || !id->is_string()) {
+      return fail(ErrorCode::kCorruption, "varvefs sent counters of no layer");
+    }
+    Counters& counters = result[std::string(id->get_string())];
+    VARVE_ASSIGN(counters.touched_bytes, number(*entry, "touched_bytes"));
+    VARVE_ASSIGN(counters.fetched_bytes, number(*entry, "fetched_bytes"));
+  }
+  return result;
 }
 
-Status RunStats::begin(ControlClient& client, const ImageInfo& image) {
-  for (const LayerInfo& layer : image.layers) {
-    VARVE_ASSIGN(const Counters counters, read_counters(client, layer.id));
-    before_.push_back(counters);
-  }
+Status RunStats::begin(ControlClient& client) {
+  VARVE_ASSIGN(before_, read_counters(client));
   return {};
 }
 
@@ -63,22 +65,30 @@ Result<std::string> RunStats::finish(ControlClient& client, const ImageInfo& ima
                                      int exit_status) const {
   uint64_t image_bytes = 0, stored_bytes = 0, touched_bytes = 0, fetched_bytes = 0;
   json::array layers;
-  for (size_t i = 0; i < image.layers.size(); ++i) {
-    const LayerInfo& layer = image.layers[i];
-    VARVE_ASSIGN(const Counters after, read_counters(client, layer.id));
+  VARVE_ASSIGN(const CountersByLayer after, read_counters(client));
+  for (const LayerInfo& layer : image.layers) {
+    const auto now = after.find(layer.id);
+    if (now == after.end()) {
+      return fail(ErrorCode::kCorruption, "varvefs sent no counters of layer " + quoted(layer.id));
+    }
+    Counters run = now->second;
+    if (const auto earlier = before_.find(layer.id); earlier != before_.end()) {
+      run.touched_bytes -= earlier->second.touched_bytes;
+      run.fetched_bytes -= earlier->second.fetched_bytes;
+    }
     json::object entry;
     entry["id"] = layer.id;
     entry["image_bytes"] = layer.image_bytes;
     entry["stored_bytes"] = layer.stored_bytes;
-    entry["touched_bytes"] = after.touched_bytes - before_[i].touched_bytes;
-    entry["fetched_bytes"] = after.fetched_bytes - before_[i].fetched_bytes;
+    entry["touched_bytes"] = run.touched_bytes;
+    entry["fetched_bytes"] = run.fetched_bytes;
     // Which files the pages belong to that were ever touched, as varvefs tells them apart.
     VARVE_ASSIGN(json::object files, get(client, "/v1/stats/files?layer=" + layer.id));
     entry["files"] = std::move(files["files"]);
     image_bytes += layer.image_bytes;
     stored_bytes += layer.stored_bytes;
-    touched_bytes += after.touched_bytes - before_[i].touched_bytes;
-    fetched_bytes += after.fetched_bytes - before_[i].fetched_bytes;
+    touched_bytes += run.touched_bytes;
+    fetched_bytes += run.fetched_bytes;
     layers.push_back(std::move(entry));
   }
   const auto milliseconds = [&](uint64_t ns) {

@@ -1,7 +1,7 @@
 #pragma once
 
+#include <map>
 #include <string>
-#include <vector>
 
 #include "base/bytes.h"
 #include "base/error.h"
@@ -16,8 +16,9 @@ namespace varve::launcher {
 /// others of the same image sees theirs as well.
 class RunStats {
  public:
-  /// Reads the counters of the image's layers as they are now.
-  Status begin(ControlClient& client, const ImageInfo& image);
+  /// Reads the counters of all layers. To be called before the image is asked for: what its attach
+  /// fetches belongs to the run.
+  Status begin(ControlClient& client);
   /// Reads them again and writes the document. Times are CLOCK_MONOTONIC.
   struct Times {
     uint64_t start_ns = 0;
@@ -32,9 +33,10 @@ class RunStats {
     uint64_t touched_bytes = 0;
     uint64_t fetched_bytes = 0;
   };
-  static Result<Counters> read_counters(ControlClient& client, const std::string& layer);
+  using CountersByLayer = std::map<std::string, Counters>;
+  static Result<CountersByLayer> read_counters(ControlClient& client);
 
-  std::vector<Counters> before_;
+  CountersByLayer before_;  // Of those that were attached already.
 };
 
 }  // namespace varve::launcher

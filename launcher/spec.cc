@@ -39,6 +39,11 @@ tl::unexpected<Error> bad(const std::string& option, const std::string& why) {
   return fail(ErrorCode::kInvalidArgument, option + ": " + why);
 }
 
+Status require_absolute(const std::string& option, const std::string& path) {
+  if (!path.empty() && path[0] == '/') return {};
+  return bad(option, quoted(path) + " is not an absolute path");
+}
+
 bool has_nul(std::string_view text) {
   return text.find('\0') != std::string_view::npos;
 }
@@ -79,12 +84,21 @@ std::optional<uint32_t> parse_u32(std::string_view text) {
   return value;
 }
 
-Status validate(const Spec& spec) {
-  if (spec.image.empty()) return bad("IMAGE", "must not be empty");
-  for (const std::string& layer : spec.extra_layers) {
+Status validate_layers(const std::vector<std::string>& extra_layers, const std::string& domain,
+                       const std::string& run_dir) {
+  for (const std::string& layer : extra_layers) {
     if (!is_layer_id(layer))
       return bad("--layer", quoted(layer) + " is not a layer id (64 hex digits)");
   }
+  if (domain.empty() || domain.find('/') != std::string::npos || domain[0] == '.') {
+    return bad("--domain", quoted(domain) + " is not a name");
+  }
+  return require_absolute("--run-dir", run_dir);
+}
+
+Status validate(const Spec& spec) {
+  if (spec.image.empty()) return bad("IMAGE", "must not be empty");
+  VARVE_TRY(validate_layers(spec.extra_layers, spec.domain, spec.run_dir));
   // Below this the kernel kills the first process of the sandbox before it can say anything.
   if (spec.memory_bytes_max && *spec.memory_bytes_max < (uint64_t{1} << 20)) {
     return bad("--memory", "must be at least 1M");
@@ -97,9 +111,7 @@ Status validate(const Spec& spec) {
       return bad("--env", quoted(variable) + " is not NAME=VALUE");
     }
   }
-  if (!spec.workdir.empty() && spec.workdir[0] != '/') {
-    return bad("--workdir", quoted(spec.workdir) + " is not an absolute path");
-  }
+  if (!spec.workdir.empty()) VARVE_TRY(require_absolute("--workdir", spec.workdir));
   if (spec.rw_bytes_max && *spec.rw_bytes_max < (uint64_t{64} << 10)) {
     return bad("--rw-size", "must be at least 64k");
   }
@@ -107,16 +119,7 @@ Status validate(const Spec& spec) {
     return bad("--keep", "cannot be combined with --rw-size, whose files live in memory");
   }
   if (spec.user.find(':') == 0) return bad("--user", quoted(spec.user) + " names no user");
-  for (const std::string* directory : {&spec.run_dir, &spec.state_dir}) {
-    if (directory->empty() || (*directory)[0] != '/') {
-      return bad(directory == &spec.run_dir ? "--run-dir" : "--state-dir",
-                 quoted(*directory) + " is not an absolute path");
-    }
-  }
-  if (spec.domain.empty() || spec.domain.find('/') != std::string::npos || spec.domain[0] == '.') {
-    return bad("--domain", quoted(spec.domain) + " is not a name");
-  }
-  return {};
+  return require_absolute("--state-dir", spec.state_dir);
 }
 
 }  // namespace varve::launcher

@@ -41,6 +41,10 @@ struct Spec {
 /// Errors: kInvalidArgument, naming the option.
 Status validate(const Spec& spec);
 
+/// What `varve run` and `varve mount` have in common. Errors: as validate().
+Status validate_layers(const std::vector<std::string>& extra_layers, const std::string& domain,
+                       const std::string& run_dir);
+
 /// "512", "64k", "1.5G", "2GiB": bytes, binary multiples. Nothing on anything else or on overflow.
 std::optional<uint64_t> parse_bytes(std::string_view text);
 /// "2", "0.5": thousandths of a CPU.

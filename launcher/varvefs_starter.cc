@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <climits>
+#include <cstdio>
 #include <cstdlib>
 
 #include "base/clock.h"
@@ -19,6 +21,7 @@ namespace {
 constexpr int64_t kStartTimeoutMs = 20'000;
 constexpr int64_t kAnswerTimeoutMs = 120'000;
 constexpr char kLingerSeconds[] = "60";
+constexpr off_t kLogBytesMax = 256 << 10;
 
 bool is_program(const std::string& path) {
   return ::access(path.c_str(), X_OK) == 0;
@@ -57,6 +60,13 @@ std::string last_line(const std::string& path) {
   return std::string(start == std::string_view::npos ? text : text.substr(start + 1));
 }
 
+/// What an earlier varvefs wrote stays readable: behind it, or in a file beside it.
+void set_long_log_aside(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || status.st_size <= kLogBytesMax) return;
+  (void)::rename(path.c_str(), (path + ".1").c_str());
+}
+
 /// In the new process: its own session, no descriptor of ours but the log.
 [[noreturn]] void become_varvefs(const std::string& program, const std::string& run_dir, int log) {
   ::setsid();
@@ -72,8 +82,8 @@ std::string last_line(const std::string& path) {
 Result<ControlClient> start(const std::string& run_dir, const std::string& socket_path) {
   VARVE_ASSIGN(const std::string program, find_varvefs());
   const std::string log_path = run_dir + "/varvefs.log";
-  VARVE_ASSIGN(const UniqueFd log,
-               open_file(log_path, O_WRONLY | O_CREAT | O_APPEND | O_TRUNC, 0600));
+  set_long_log_aside(log_path);
+  VARVE_ASSIGN(const UniqueFd log, open_file(log_path, O_WRONLY | O_CREAT | O_APPEND, 0600));
   const pid_t pid = ::fork();
   if (pid < 0) return fail_errno("starting varvefs");
   if (pid == 0) become_varvefs(program, run_dir, log.get());

@@ -100,6 +100,11 @@ def check_statistics(node):
     check("ids/70000" in files and "unread" not in files,
           f"they say which files were touched: {sorted(files)}")
     check(stats["fetched_bytes"] < 1 << 20, "what nobody reads is not fetched")
+    # The layers have been attached before, so the attach itself is not in it.
+    again = node.run("--stats", path, "base:1", "--", "true")
+    with open(path) as file:
+        check(again.returncode == 0 and json.load(file)["fetched_bytes"] <= stats["fetched_bytes"],
+              "a run is told what it fetched itself")
 
 
 def check_large_ids(node):
@@ -142,9 +147,20 @@ def check_mount(node):
     at = node.directory + "/at"
     os.mkdir(at)
     options = ["--run-dir", node.run_dir]
-    mounted = subprocess.run([VARVE, "mount", *options, "--store", node.store, "base:2", at])
-    check(mounted.returncode == 0 and os.path.exists(at + "/etc/new"), "an image of two layers is mounted")
-    check(not os.path.exists(at + "/unread"), "with its whiteout applied")
+    for image, what in (("base:2", "an image of two layers"), ("base:1", "one of a single layer")):
+        mounted = subprocess.run([VARVE, "mount", *options, "--store", node.store, image, at])
+        is_there = os.path.exists(at + "/etc/new") if image == "base:2" else os.path.exists(at + "/unread")
+        check(mounted.returncode == 0 and is_there, what + " is mounted")
+        flags = os.statvfs(at).f_flag
+        check(flags & os.ST_RDONLY and flags & os.ST_NOSUID and flags & os.ST_NODEV,
+              "read-only, and neither set-user-id files nor devices count in it")
+        if image == "base:2":
+            check(not os.path.exists(at + "/unread"), "with its whiteout applied")
+            check(subprocess.run([VARVE, "umount", *options, at]).returncode == 0, "and unmounted")
+    for bad, told in (([*options, "base:1", node.directory + "/owner"], "is not a directory"),
+                      (["--run-dir", "rel", "base:1", at], "--run-dir")):
+        refused = subprocess.run([VARVE, "mount", "--store", node.store, *bad], capture_output=True, text=True)
+        check(refused.returncode == 2 and told in refused.stderr, "refused: " + refused.stderr.strip())
     unmounted = subprocess.run([VARVE, "umount", *options, at])
     check(unmounted.returncode == 0 and os.listdir(at) == [], "and unmounted")
     check(node.status()["attachments"] == 0, "its attach is given back")

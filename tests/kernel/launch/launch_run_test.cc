@@ -141,6 +141,8 @@ TEST_F(LaunchRunTest, WhatTheCommandLeavesRunningEndsWithIt) {
 
 TEST_F(LaunchRunTest, StatisticsAreWritten) {
   const std::string path = directory() + "/stats.json";
+  // The counters of a layer that is attached already are not this run's.
+  EXPECT_EQ(sh("true", {}).status, 0);
   const Result result =
       sh("i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; exit 3", {"--stats", path});
   EXPECT_EQ(result.status, 3) << result.err;
@@ -151,6 +153,12 @@ TEST_F(LaunchRunTest, StatisticsAreWritten) {
         "\"memory_peak_bytes\":", "\"cpu_usec\":", "\"path\":\"/bin/busybox\""}) {
     EXPECT_NE(text.find(member), std::string::npos) << member << " in " << text;
   }
+}
+
+TEST_F(LaunchRunTest, StatisticsThatCannotBeWrittenNameTheFile) {
+  const Result result = sh("true", {"--stats", "/dev/full"});
+  EXPECT_EQ(result.status, 125);
+  EXPECT_NE(result.err.find("/dev/full"), std::string::npos) << result.err;
 }
 
 TEST_F(LaunchRunTest, ThePlanIsPrintedAndNothingIsRun) {

@@ -76,18 +76,20 @@ class FakeVarvefs {
     if (path.starts_with("/v1/stats/files?layer=")) {
       return {200, R"({"files":[{"path":"/bin/busybox","size":10,"touched_bytes":4096}]})", {}};
     }
-    if (path.starts_with("/v1/stats?layer=")) {
-      counter_ += 4096;
-      return {200,
-              json::serialize(json::object{
-                  {"layers", json::array{json::object{{"touched_bytes", counter_},
-                                                      {"fetched_bytes", counter_ / 2}}}}}),
-              {}};
-    }
+    if (path == "/v1/stats") return stats();
     return failure(404, "not found", "no such resource: " + path);
   }
 
  private:
+  Answer stats() const {
+    json::array layers;
+    for (const auto& [id, bytes] : touched_) {
+      layers.push_back(
+          json::object{{"id", id}, {"touched_bytes", bytes}, {"fetched_bytes", bytes / 2}});
+    }
+    return {200, json::serialize(json::object{{"layers", std::move(layers)}}), {}};
+  }
+
   // One kernel mount a layer, made once, in this process' private mount namespace.
   Result<UniqueFd> mount_of(const std::string& name) {
     const std::string directory = run_dir_ + "/fake-" + name;
@@ -116,6 +118,8 @@ class FakeVarvefs {
       if (::stat(file.c_str(), &status) != 0) {
         return failure(404, "not found", "image '" + image + "' does not exist");
       }
+      // As reading its metadata would.
+      touched_[layer_id(name)] += 4096;
       layers.push_back(json::object{{"id", layer_id(name)},
                                     {"path", file},
                                     {"tree", ""},
@@ -140,7 +144,7 @@ class FakeVarvefs {
   const std::string images_;
   const std::string run_dir_;
   std::map<std::string, bool> mounted_;
-  uint64_t counter_ = 0;
+  std::map<std::string, uint64_t> touched_;  // By layer.
 };
 
 void send_answer(int connection, const Answer& answer) {
