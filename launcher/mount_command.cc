@@ -30,6 +30,19 @@ Result<std::string> real_path(const std::string& path) {
   return std::string(buffer);
 }
 
+/// The same for a directory that may have been removed.
+Result<std::string> real_path_of_parent(const std::string& path) {
+  size_t end = path.size();
+  while (end > 1 && path[end - 1] == '/') --end;
+  const size_t slash = path.rfind('/', end - 1);
+  const std::string name = path.substr(slash == std::string::npos ? 0 : slash + 1,
+                                       slash == std::string::npos ? end : end - slash - 1);
+  const std::string parent =
+      slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
+  VARVE_ASSIGN(const std::string resolved, real_path(parent));
+  return (resolved == "/" ? "" : resolved) + "/" + name;
+}
+
 /// The file that records the lease of the mount at `directory`: '/' becomes '-', as systemd does
 /// it, and '-' and '\' are written as hexadecimal escapes.
 std::string record_path(const std::string& run_dir, const std::string& directory) {
@@ -98,8 +111,10 @@ Result<std::optional<Record>> read_record(const std::string& path) {
 }
 
 Result<bool> is_mounted(const Record& record, const std::string& directory) {
-  VARVE_ASSIGN(const std::string found, mount_identity(AT_FDCWD, directory));
-  return found == record.identity;
+  auto found = mount_identity(AT_FDCWD, directory);
+  if (!found && found.error().errno_value() == ENOENT) return false;
+  if (!found) return tl::unexpected<Error>(std::move(found).error());
+  return *found == record.identity;
 }
 
 /// Gives back the attach of a mount that is gone.
@@ -162,7 +177,13 @@ Status mount_image(const std::vector<std::string>& args) {
 
 Status unmount_image(const std::vector<std::string>& args) {
   VARVE_ASSIGN(const MountSpec spec, parse_mount(args, false));
-  VARVE_ASSIGN(const std::string directory, real_path(spec.directory));
+  auto resolved = real_path(spec.directory);
+  // After umount(8) and rmdir(1) there is still the attach to give back.
+  if (!resolved && resolved.error().errno_value() == ENOENT) {
+    resolved = real_path_of_parent(spec.directory);
+  }
+  if (!resolved) return tl::unexpected<Error>(std::move(resolved).error());
+  const std::string& directory = *resolved;
   const std::string record = record_path(spec.run_dir, directory);
   VARVE_ASSIGN(const std::optional<Record> mounted, read_record(record));
   if (!mounted) {

@@ -23,8 +23,8 @@ enum class OpKind : uint8_t {
   kEnterEmptyNamespace,  ///< A private mount namespace: an empty tmpfs with proc and sysfs.
   kClone,                ///< The child, in `value` = CLONE_* namespaces.
   kWriteIdMaps,
-  kIdmapLower,  ///< `value` = index of the layer, lowest first.
-  kIdmapUpper,  ///< `value` = 1: fails where files on disk could not have the image's own ids.
+  kIdmapLower,    ///< `value` = index of the layer, lowest first.
+  kIdmapUpper,    ///< `value` = 1: fails where files on disk could not have the image's own ids.
   kMountOverlay,  ///< `options`; into kRoot.
   kMakeDev,       ///< A tmpfs with the device nodes; into kDev.
   // In the child.

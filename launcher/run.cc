@@ -154,8 +154,7 @@ Status block_forwarded() {
 }
 
 ChildContext make_context(const Plan& plan, std::span<char> command_line) {
-  ChildContext context{.operations = plan.child_operations,
-                       .command_line = command_line};
+  ChildContext context{.operations = plan.child_operations, .command_line = command_line};
   // The command gets the signal mask and the window as they were.
   (void)::sigprocmask(SIG_BLOCK, nullptr, &context.command_signals);
   context.window = window_of(STDIN_FILENO);
@@ -201,7 +200,8 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   VARVE_TRY(take_image(attached, true));
   VARVE_TRY(finish_plan(plan, spec, attached.image, host.slot.number()));
   VARVE_TRY(block_forwarded());
-  VARVE_ASSIGN(StartedSandbox sandbox, start.finish(std::move(attached.mounts), host.cgroup.join_fds()));
+  VARVE_ASSIGN(StartedSandbox sandbox,
+               start.finish(std::move(attached.mounts), host.cgroup.join_fds()));
   if (makes_namespace) VARVE_TRY(keep_empty_namespace(attached.client));
   auto ended = supervise(plan, sandbox, [&] {
     if (host.upper && !spec.keep) host.upper->remove_unwritten();

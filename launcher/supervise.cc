@@ -94,7 +94,8 @@ sigset_t forwarded_signals() {
 Result<Outcome> supervise(const Plan& plan, StartedSandbox& sandbox,
                           const std::function<void()>& on_ended) {
   const sigset_t forwarded = forwarded_signals();
-  Watch watch{plan, sandbox, on_ended, UniqueFd(::signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK)),
+  Watch watch{plan,         sandbox,
+              on_ended,     UniqueFd(::signalfd(-1, &forwarded, SFD_CLOEXEC | SFD_NONBLOCK)),
               std::nullopt, std::nullopt};
   if (!watch.signals) return fail_errno("preparing to pass signals on");
   {

@@ -164,6 +164,12 @@ def check_mount(node):
     unmounted = subprocess.run([VARVE, "umount", *options, at])
     check(unmounted.returncode == 0 and os.listdir(at) == [], "and unmounted")
     check(node.status()["attachments"] == 0, "its attach is given back")
+    mounted = subprocess.run([VARVE, "mount", *options, "--store", node.store, "base:1", at])
+    subprocess.run(["umount", at], check=True)
+    os.rmdir(at)
+    unmounted = subprocess.run([VARVE, "umount", *options, at + "/"])
+    check(mounted.returncode == 0 and unmounted.returncode == 0 and node.status()["attachments"] == 0,
+          "also when somebody has removed the directory")
 
 
 def remove_stale():

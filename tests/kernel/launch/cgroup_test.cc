@@ -88,8 +88,8 @@ bool is_hybrid() {
 TEST_F(CgroupTest, GroupsAreMadeLimitedMeasuredAndRemoved) {
   const auto host = CgroupHost::probe();
   ASSERT_TRUE(host) << host.error().to_string();
-  auto cgroup = create_all(
-      *host, {.memory_bytes_max = 64 << 20, .cpu_milli_max = 500, .pids_max = 10});
+  auto cgroup =
+      create_all(*host, {.memory_bytes_max = 64 << 20, .cpu_milli_max = 500, .pids_max = 10});
   ASSERT_TRUE(cgroup) << cgroup.error().to_string();
   const auto usage = cgroup->usage();
   ASSERT_TRUE(usage);
