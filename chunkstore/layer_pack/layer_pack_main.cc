@@ -1,4 +1,5 @@
 #include <malloc.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -14,6 +15,11 @@ int main(int argc, char** argv) {
   ::mallopt(M_ARENA_MAX, 1);
   ::mallopt(M_MMAP_THRESHOLD, 4 << 20);
   ::mallopt(M_TRIM_THRESHOLD, 256 << 20);
+  // A thread that wakes waits for its turn instead of interrupting one that compresses, whose
+  // tables it would push out of the cache. Whoever started this with another policy meant it.
+  const sched_param no_priority = {};
+  if (::sched_getscheduler(0) == SCHED_OTHER)
+    (void)::sched_setscheduler(0, SCHED_BATCH, &no_priority);
   varve::ToolIo io;
   io.err_is_terminal = ::isatty(STDERR_FILENO) == 1;
   return varve::layer_pack::layer_pack_main(argc, argv, io);
