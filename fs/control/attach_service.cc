@@ -2,6 +2,8 @@
 
 #include <sys/random.h>
 
+#include <set>
+
 #include "base/check.h"
 #include "chunkstore/read/image_store.h"
 
@@ -116,6 +118,17 @@ Status AttachService::attach_layers(const std::shared_ptr<StoreSession>& store,
                  attach_layer(store, request.domain, id, deadline));
     attachment.views.push_back(std::move(view));
   }
+  return collect_ids(attachment);
+}
+
+// An image lists the ids of its layers; nothing does for the layers above it.
+Status AttachService::collect_ids(Attachment& attachment) {
+  std::set<uint32_t> ids(attachment.image.ids.begin(), attachment.image.ids.end());
+  for (size_t i = attachment.image.layers.size(); i < attachment.views.size(); ++i) {
+    VARVE_ASSIGN(const auto found, attachment.views[i]->layer->large_ids());
+    ids.insert(found.begin(), found.end());
+  }
+  attachment.ids.assign(ids.begin(), ids.end());
   return {};
 }
 

@@ -36,6 +36,9 @@ struct Attachment {
   std::string lease;
   Digest image_id;  ///< Zero when only layers were asked for.
   chunkstore::Image image;
+  /// User and group ids ≥ chunkstore::kLargeIdMin in the image and the further layers, sorted, each
+  /// once.
+  std::vector<uint32_t> ids;
   std::vector<std::shared_ptr<LayerView>> views;  ///< Lowest first.
   std::vector<UniqueFd> mounts;                   ///< One a view when they were asked for.
   std::vector<std::string> mount_keys;            ///< Shared mounts that this attach uses.
@@ -90,6 +93,7 @@ class AttachService {
   Result<std::shared_ptr<LayerView>> attach_layer(const std::shared_ptr<StoreSession>& store,
                                                   const std::string& domain, const Digest& id,
                                                   Deadline deadline);
+  static Status collect_ids(Attachment& attachment);
   Status make_mounts(Attachment& attachment);
   Status invalidate(const LayerView& view, const NodeTable::Detached& detached);
   void detach_now(Attachment& attachment, bool keeps_idle);

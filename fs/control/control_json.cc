@@ -186,7 +186,7 @@ std::string attachment_json(const Attachment& attachment, const std::string& mou
   json::array layers;
   for (const auto& view : attachment.views) layers.push_back(layer_json(*view, mountpoint));
   json::array ids;
-  for (const uint32_t id : attachment.image.ids) ids.emplace_back(id);
+  for (const uint32_t id : attachment.ids) ids.emplace_back(id);
   json::object object;
   object["image"] = attachment.image_id == Digest{} ? json::value(nullptr)
                                                     : json::value(attachment.image_id.hex());

@@ -2,9 +2,12 @@
 
 #include <array>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "base/file_io.h"
+#include "chunkstore/erofs/merged_walk.h"
+#include "chunkstore/format/image.h"
 #include "fs/fetch/chunk_fetcher.h"
 
 namespace varve::fs {
@@ -41,6 +44,24 @@ class MetadataConsumer : public ChunkConsumer {
   std::optional<Error> first_error_;
 };
 
+Result<std::vector<uint32_t>> find_large_ids(const chunkstore::erofs::Reader& reader) {
+  std::set<uint32_t> ids;
+  const chunkstore::erofs::MergedTree tree({&reader});
+  VARVE_ASSIGN(const auto root, tree.root());
+  VARVE_TRY(chunkstore::erofs::walk_tree(
+      tree, root, "", [&](const chunkstore::erofs::WalkStep& step) -> Status {
+        VARVE_ASSIGN(const auto inode, tree.inode(step.node));
+        for (const uint32_t id : {inode.uid, inode.gid}) {
+          if (id >= chunkstore::kLargeIdMin) ids.insert(id);
+        }
+        if (ids.size() <= chunkstore::kImageIdCountMax) return {};
+        return fail(ErrorCode::kUnsupported, "more than " +
+                                                 std::to_string(chunkstore::kImageIdCountMax) +
+                                                 " user and group ids of 65536 and above");
+      }));
+  return std::vector<uint32_t>(ids.begin(), ids.end());
+}
+
 }  // namespace
 
 Result<std::shared_ptr<AttachedLayer>> AttachedLayer::open(std::shared_ptr<StoreSession> session,
@@ -58,6 +79,16 @@ Result<std::shared_ptr<AttachedLayer>> AttachedLayer::open(std::shared_ptr<Store
   if (!reader) return fail(std::move(reader).error(), "image of layer " + id.hex());
   layer->reader_ = std::make_unique<chunkstore::erofs::Reader>(std::move(*reader));
   return layer;
+}
+
+Result<std::vector<uint32_t>> AttachedLayer::large_ids() {
+  std::lock_guard lock(large_ids_mutex_);
+  if (!large_ids_) {
+    auto found = find_large_ids(*reader_);
+    if (!found) return fail(std::move(found).error(), "finding the ids of layer " + id().hex());
+    large_ids_ = std::move(*found);
+  }
+  return *large_ids_;
 }
 
 Status AttachedLayer::fetch_metadata(const std::string& spool_directory, Deadline deadline) {

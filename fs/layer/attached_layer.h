@@ -1,7 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -40,6 +43,10 @@ class AttachedLayer {
   FetchPool& pool() { return session_->pool(); }
   /// Reads metadata only; never blocks on the store.
   const chunkstore::erofs::Reader& reader() const { return *reader_; }
+  /// The user and group ids ≥ chunkstore::kLargeIdMin that own something in the layer, sorted, each
+  /// once. The first call walks the tree; never blocks on the store.
+  /// Errors: kCorruption; kUnsupported (more than an image could list).
+  Result<std::vector<uint32_t>> large_ids();
   MetadataFile& metadata() { return *metadata_; }
   SingleFlight& flights() { return flights_; }
   ReadAhead& read_ahead() { return read_ahead_; }
@@ -61,6 +68,8 @@ class AttachedLayer {
   SingleFlight flights_;
   ReadAhead read_ahead_;
   LayerStats stats_;
+  std::mutex large_ids_mutex_;
+  std::optional<std::vector<uint32_t>> large_ids_;
 };
 
 }  // namespace varve::fs

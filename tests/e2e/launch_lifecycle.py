@@ -4,7 +4,7 @@
 usage: launch_lifecycle.py VARVE LAYER_PACK
 
 Packs a busybox tree with ids 70000 and 4294967294, lets eight first runs meet (one varvefs must
-result), runs with statistics, keeps what a run wrote and packs it as a layer, kills a run, mounts
+result), runs with statistics, adds a layer with ids of its own, keeps what a run wrote and packs it as a layer, kills a run, mounts
 and unmounts the image. Nothing may be left at the end but what the test directory holds.
 """
 import fcntl
@@ -117,6 +117,24 @@ def check_large_ids(node):
               f"uid {uid} is read, written and deleted" + ("" if run.returncode == 0 else run.stderr))
 
 
+def check_large_ids_of_a_layer_on_top(node):
+    """The image knows nothing of the layer: what owns its files must be found in the layer."""
+    uid, gid = 4294967290, 80000
+    top = node.directory + "/top"
+    os.makedirs(top + "/top")
+    with open(top + "/top/file", "w") as file:
+        file.write("content\n")
+    os.chown(top + "/top", uid, uid)
+    os.chown(top + "/top/file", uid, gid)
+    built = node.pack("build", top, "--store", node.store, "--json")
+    check(built.returncode == 0, "a layer is packed " + built.stderr)
+    layer = json.loads(built.stdout)["new_layers"][0]["id"]
+    script = "stat -c %u:%g /top/file /ids/70000; echo more >>/top/file; cat /top/file; rm /top/file; ls /top"
+    run = node.run("--layer", layer, "base:1", "--", "sh", "-c", script)
+    check(run.stdout == f"{uid}:{gid}\n70000:70000\ncontent\nmore\n" and run.returncode == 0,
+          "large ids of a layer on top are read, written and deleted " + run.stdout + run.stderr)
+
+
 def check_kept_files(node):
     run = node.run("--keep", "base:1", "--", "sh", "-c", "echo new >/etc/new; rm /unread")
     upper = run.stderr.strip().rpartition(" ")[2]
@@ -203,6 +221,7 @@ def main():
         check_first_runs(node)
         check_statistics(node)
         check_large_ids(node)
+        check_large_ids_of_a_layer_on_top(node)
         check_kept_files(node)
         check_killed_run(node)
         check_mount(node)
