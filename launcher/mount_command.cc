@@ -73,10 +73,12 @@ Result<UniqueFd> combine(std::vector<UniqueFd> layers) {
 }
 
 Status detach(const std::string& run_dir, const std::string& lease) {
-  VARVE_ASSIGN(ControlClient client, connect_or_start_varvefs(run_dir));
-  VARVE_TRY(client.send("POST", "/v1/detach", detach_json(lease)));
-  auto response = client.receive();
-  // A varvefs that was restarted has forgotten the lease: what was asked for is so.
+  auto client = connect_to_varvefs(run_dir);
+  // A varvefs that has gone, or was restarted, has forgotten the lease: what was asked for is so.
+  if (!client && client.error().code() == ErrorCode::kUnavailable) return {};
+  if (!client) return tl::unexpected<Error>(std::move(client).error());
+  VARVE_TRY(client->send("POST", "/v1/detach", detach_json(lease)));
+  auto response = client->receive();
   if (response || response.error().code() == ErrorCode::kNotFound) return {};
   return tl::unexpected<Error>(std::move(response).error());
 }

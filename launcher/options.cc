@@ -22,7 +22,7 @@ constexpr OptionRow kRunOptions[] = {
     {"--keep", nullptr, "keep the written files after the end and say where"},
     {"-i", nullptr, "accepted for habit's sake: standard input is always passed"},
     {"-t", nullptr, "run the command on a terminal of its own"},
-    {"-it", nullptr, "both"},
+    {"-it", nullptr, "both (also -ti)"},
     {"--allow-sudo", nullptr, "let set-user-id programs work inside"},
     {"--stats", "FILE", "write figures of the run to FILE as JSON"},
     {"--print-plan", nullptr, "print what would be set up as JSON, and run nothing"},
@@ -63,6 +63,7 @@ class OptionReader {
     ++at_;
     const size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
     name_ = word.substr(0, equals);
+    if (name_ == "-ti") name_ = "-it";
     for (const OptionRow& row : rows_) {
       if (name_ != row.name) continue;
       if (row.placeholder == nullptr) {

@@ -252,7 +252,10 @@ int run_command(const std::vector<std::string>& args, ToolIo& io, std::span<char
 int varve_main(const std::vector<std::string>& args, ToolIo& io, std::span<char> command_line) {
   const std::string command = args.empty() ? "" : args[0];
   const std::vector<std::string> rest(args.begin() + (args.empty() ? 0 : 1), args.end());
-  if (command == "--help" || command == "-h" || (!rest.empty() && rest[0] == "--help")) {
+  const auto asks_for_help = [](const std::string& word) {
+    return word == "--help" || word == "-h";
+  };
+  if (asks_for_help(command) || (!rest.empty() && asks_for_help(rest[0]))) {
     std::fputs(usage().c_str(), io.out);
     return 0;
   }

@@ -79,7 +79,7 @@ void set_long_log_aside(const std::string& path) {
   ::_exit(127);
 }
 
-Result<ControlClient> start(const std::string& run_dir, const std::string& socket_path) {
+Result<ControlClient> start(const std::string& run_dir) {
   VARVE_ASSIGN(const std::string program, find_varvefs());
   const std::string log_path = run_dir + "/varvefs.log";
   set_long_log_aside(log_path);
@@ -89,7 +89,7 @@ Result<ControlClient> start(const std::string& run_dir, const std::string& socke
   if (pid == 0) become_varvefs(program, run_dir, log.get());
   const Deadline deadline = deadline_after_ms(kStartTimeoutMs);
   for (;;) {
-    auto client = ControlClient::connect(socket_path, kAnswerTimeoutMs);
+    auto client = connect_to_varvefs(run_dir);
     if (client || client.error().code() != ErrorCode::kUnavailable) return client;
     int status = 0;
     const bool ended = ::waitpid(pid, &status, WNOHANG) == pid;
@@ -106,9 +106,12 @@ Result<ControlClient> start(const std::string& run_dir, const std::string& socke
 
 }  // namespace
 
+Result<ControlClient> connect_to_varvefs(const std::string& run_dir) {
+  return ControlClient::connect(run_dir + "/control.sock", kAnswerTimeoutMs);
+}
+
 Result<ControlClient> connect_or_start_varvefs(const std::string& run_dir) {
-  const std::string socket_path = run_dir + "/control.sock";
-  auto client = ControlClient::connect(socket_path, kAnswerTimeoutMs);
+  auto client = connect_to_varvefs(run_dir);
   if (client || client.error().code() != ErrorCode::kUnavailable) return client;
   VARVE_TRY(make_directories(run_dir, 0755));
   VARVE_ASSIGN(const UniqueFd lock, open_file(run_dir + "/start.lock", O_RDWR | O_CREAT, 0600));
@@ -116,9 +119,9 @@ Result<ControlClient> connect_or_start_varvefs(const std::string& run_dir) {
     if (errno != EINTR) return fail_errno("locking " + quoted(run_dir + "/start.lock"));
   }
   // Whoever held the lock may have started it.
-  client = ControlClient::connect(socket_path, kAnswerTimeoutMs);
+  client = connect_to_varvefs(run_dir);
   if (client || client.error().code() != ErrorCode::kUnavailable) return client;
-  return start(run_dir, socket_path);
+  return start(run_dir);
 }
 
 }  // namespace varve::launcher

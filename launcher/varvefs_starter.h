@@ -14,5 +14,7 @@ namespace varve::launcher {
 /// $PATH. It becomes a session of its own; what it says goes to RUN_DIR/varvefs.log.
 /// Errors: kUnavailable, with the last line of that log when it ended or does not answer in time.
 Result<ControlClient> connect_or_start_varvefs(const std::string& run_dir);
+/// Starts none. Errors: kUnavailable when none answers.
+Result<ControlClient> connect_to_varvefs(const std::string& run_dir);
 
 }  // namespace varve::launcher

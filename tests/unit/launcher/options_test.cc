@@ -120,4 +120,12 @@ TEST(OptionsTest, HelpNamesEveryOption) {
 }
 
 }  // namespace
+TEST(OptionsTest, TheShortFormsStandInEitherOrder) {
+  for (const char* form : {"-it", "-ti", "-t"}) {
+    const auto spec = parse_run({form, "image"});
+    ASSERT_TRUE(spec) << spec.error().to_string();
+    EXPECT_TRUE(spec->terminal) << form;
+  }
+}
+
 }  // namespace varve::launcher
