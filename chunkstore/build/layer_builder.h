@@ -67,6 +67,7 @@ struct BuiltLayer {
   /// Ids ≥ 65,536 that occur as uid, gid or in a POSIX ACL, each with the first path that has it.
   std::map<uint32_t, std::string> high_ids;
   LayerCounts counts;
+  bool is_root_opaque = false;  ///< Nothing of the layers below it is visible.
 };
 
 /// Makes a layer from entries that come in any order (varve-erofs(5), "Making a layer"): the same

@@ -169,6 +169,7 @@ Result<TreeLayout::Addresses> lay_out(const ResolvedTree& tree, const DataPlan* 
         static_cast<uint32_t>(layout.placed().position / erofs::kInodeSlotBytes);
     has_chunk_maps = has_chunk_maps || layout.placed().layout == erofs::Layout::kChunkBased;
     count_inode(layout.name(), layout.node(), layer.counts);
+    if (layout.name().rank == 0) layer.is_root_opaque = layout.name().is_opaque;
     VARVE_TRY(note_ids(layout.name(), layout.node(), layer));
     VARVE_TRY(layout.next());
   }

@@ -43,11 +43,12 @@ struct Base {
   std::optional<ImageView> view;
 };
 
-Result<Base> open_base(const std::shared_ptr<chunkstore::Store>& store, const std::string& name) {
+Result<Base> open_base(const std::shared_ptr<chunkstore::Store>& store, const std::string& name,
+                       const std::string& temp_directory) {
   Base base;
   if (name.empty()) return base;
-  VARVE_ASSIGN(base.parts, read_parts(store, name));
-  VARVE_ASSIGN(ImageView view, ImageView::open(store, base.parts.layers));
+  VARVE_ASSIGN(base.parts, read_parts(store, name, temp_directory));
+  VARVE_ASSIGN(ImageView view, ImageView::open(store, base.parts.layers, temp_directory));
   base.view.emplace(std::move(view));
   return base;
 }
@@ -87,8 +88,8 @@ Status run_build(const BuildOptions& options, const ToolIo& io) {
   for (const std::string& assignment : options.env) VARVE_TRY(set_env(asked.env, assignment));
   VARVE_ASSIGN(const SourcePlan plan, plan_source(options));
   VARVE_ASSIGN(auto store, chunkstore::open_store(options.store, /*create=*/true));
-  VARVE_ASSIGN(Base base, open_base(store, options.base));
-  VARVE_ASSIGN(const auto session, BuildSession::open(store, options.pack));
+  VARVE_ASSIGN(Base base, open_base(store, options.base, options.pack.temp_directory));
+  VARVE_ASSIGN(const auto session, BuildSession::open(store, options.pack, io));
   // From here on garbage collection leaves the base alone.
   VARVE_TRY(chunkstore::hold_layers(*store, session->packs().lease(), base.parts.layers));
   {
@@ -109,8 +110,8 @@ Status run_diff(const DiffOptions& options, const ToolIo& io) {
   directory.has_user_marks = options.has_user_marks;
   VARVE_ASSIGN(const auto source, chunkstore::open_directory_source(options.directory, directory));
   VARVE_ASSIGN(auto store, chunkstore::open_store(options.store, /*create=*/false));
-  VARVE_ASSIGN(Base base, open_base(store, options.base));
-  VARVE_ASSIGN(const auto session, BuildSession::open(store, options.pack));
+  VARVE_ASSIGN(Base base, open_base(store, options.base, options.pack.temp_directory));
+  VARVE_ASSIGN(const auto session, BuildSession::open(store, options.pack, io));
   // From here on garbage collection leaves the base alone.
   VARVE_TRY(chunkstore::hold_layers(*store, session->packs().lease(), base.parts.layers));
   {
@@ -125,9 +126,10 @@ Status run_diff(const DiffOptions& options, const ToolIo& io) {
 Status run_flatten(const FlattenOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(const auto tag, parse_tag(options.tag));
   VARVE_ASSIGN(auto store, chunkstore::open_store(options.store, /*create=*/false));
-  VARVE_ASSIGN(const auto session, BuildSession::open(store, options.pack));
-  VARVE_ASSIGN(ImageParts parts, read_parts(store, options.image));
-  VARVE_ASSIGN(const ImageView view, ImageView::open(store, parts.layers));
+  VARVE_ASSIGN(const auto session, BuildSession::open(store, options.pack, io));
+  VARVE_ASSIGN(ImageParts parts, read_parts(store, options.image, session->temp_directory()));
+  VARVE_ASSIGN(const ImageView view,
+               ImageView::open(store, parts.layers, session->temp_directory()));
   for (size_t layer = 0; layer < view.layer_count(); ++layer) {
     VARVE_TRY(session->packs().adopt(view.source(layer).map()));
   }

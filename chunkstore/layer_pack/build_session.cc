@@ -6,6 +6,7 @@
 
 #include "base/bytes.h"
 #include "chunkstore/build/publish.h"
+#include "chunkstore/build/temp_directory.h"
 #include "chunkstore/erofs/merged_walk.h"
 #include "chunkstore/layer_pack/counting_sink.h"
 #include "chunkstore/layer_pack/text_output.h"
@@ -39,6 +40,24 @@ std::string_view env_key(std::string_view assignment) {
   return assignment.substr(0, assignment.find('='));
 }
 
+chunkstore::Image image_of(const ImageParts& parts) {
+  chunkstore::Image image;
+  image.layers = parts.layers;
+  image.config = parts.config;
+  image.ids.assign(parts.ids.begin(), parts.ids.end());
+  return image;
+}
+
+/// The index of what the store holds, or nothing where it cannot be had: it saves work, and space
+/// in the store, and no build depends on it.
+std::unique_ptr<chunkstore::ChunkIndex> open_index(chunkstore::Store& store, const ToolIo& io) {
+  auto index = chunkstore::ChunkIndex::open(store, chunkstore::default_index_directory(store));
+  if (index) return std::move(*index);
+  fmt::print(io.err, "layer-pack: building without an index of the store's chunks: {}\n",
+             index.error().to_string());
+  return nullptr;
+}
+
 json::object stats_json(const chunkstore::PackBuilderStats& stats) {
   return {{"raw_bytes", stats.raw_bytes},
           {"chunks", stats.chunk_count},
@@ -70,7 +89,7 @@ json::object new_layer_json(const NewLayer& layer) {
 }  // namespace
 
 Result<ImageParts> read_parts(const std::shared_ptr<chunkstore::Store>& store,
-                              std::string_view name) {
+                              std::string_view name, const std::string& temp_directory) {
   const chunkstore::ImageStore images(store);
   VARVE_ASSIGN(ResolvedName resolved, resolve_name(images, name));
   ImageParts parts;
@@ -80,7 +99,7 @@ Result<ImageParts> read_parts(const std::shared_ptr<chunkstore::Store>& store,
     parts.ids.insert(resolved.image->image.ids.begin(), resolved.image->image.ids.end());
     return parts;
   }
-  VARVE_ASSIGN(const ImageView view, ImageView::open(store, parts.layers));
+  VARVE_ASSIGN(const ImageView view, ImageView::open(store, parts.layers, temp_directory));
   VARVE_ASSIGN(parts.ids, find_high_ids(view));
   return parts;
 }
@@ -127,8 +146,9 @@ Result<std::optional<chunkstore::RefName>> parse_tag(const std::string& tag) {
 }
 
 Result<std::vector<Digest>> visible_layers(const std::shared_ptr<chunkstore::Store>& store,
-                                           std::vector<Digest> layers) {
-  VARVE_ASSIGN(const ImageView view, ImageView::open(store, layers));
+                                           std::vector<Digest> layers,
+                                           const std::string& temp_directory) {
+  VARVE_ASSIGN(const ImageView view, ImageView::open(store, layers, temp_directory));
   VARVE_ASSIGN(const auto root, view.tree().root());
   layers.erase(layers.begin(), layers.begin() + root.parts.back().layer);
   return layers;
@@ -137,11 +157,7 @@ Result<std::vector<Digest>> visible_layers(const std::shared_ptr<chunkstore::Sto
 Result<Digest> publish_parts(chunkstore::Store& store, chunkstore::Lease& lease,
                              const ImageParts& parts,
                              const std::optional<chunkstore::RefName>& tag) {
-  chunkstore::Image image;
-  image.layers = parts.layers;
-  image.config = parts.config;
-  image.ids.assign(parts.ids.begin(), parts.ids.end());
-  VARVE_ASSIGN(const Digest id, chunkstore::publish_image(store, lease, image));
+  VARVE_ASSIGN(const Digest id, chunkstore::publish_image(store, lease, image_of(parts)));
   if (tag) VARVE_TRY(chunkstore::publish_ref(store, lease, *tag, id));
   return id;
 }
@@ -183,16 +199,18 @@ Status print_published(const ToolIo& io, bool is_json, const PublishedImage& ima
 }
 
 Result<std::unique_ptr<BuildSession>> BuildSession::open(std::shared_ptr<chunkstore::Store> store,
-                                                         const PackOptions& options) {
+                                                         const PackOptions& options,
+                                                         const ToolIo& io) {
   auto session = std::make_unique<BuildSession>();
   session->store_ = store;
-  session->temp_directory_ =
-      options.temp_directory.empty() ? default_temp_directory() : options.temp_directory;
+  session->temp_directory_ = chunkstore::temp_directory_or_default(options.temp_directory);
   session->sort_memory_bytes_ = options.memory_max / kMemoryShares * kSortMemoryShare;
   chunkstore::PackBuilderOptions pack_options;
   pack_options.compression_level = options.level;
   pack_options.thread_count = options.job_count;
-  VARVE_ASSIGN(session->packs_, chunkstore::PackBuilder::create(std::move(store), pack_options));
+  auto index = open_index(*store, io);
+  VARVE_ASSIGN(session->packs_, chunkstore::PackBuilder::create_with_index(
+                                    std::move(store), pack_options, std::move(index)));
   return session;
 }
 
@@ -219,20 +237,38 @@ Status BuildSession::build_layer(chunkstore::EntrySource& source,
   return {};
 }
 
-Result<PublishedImage> BuildSession::publish(ImageParts base,
+size_t BuildSession::first_visible() const {
+  size_t first = built_.size() - 1;
+  while (first > 0 && !built_[first].is_root_opaque) --first;
+  return first;
+}
+
+Result<PublishedImage> BuildSession::publish(ImageParts image,
                                              const std::optional<chunkstore::RefName>& tag) {
-  for (chunkstore::BuiltLayer& built : built_) {
+  const size_t first = first_visible();
+  if (built_[first].is_root_opaque) image.layers.clear();
+  if (!image.layers.empty()) {
+    VARVE_ASSIGN(image.layers, visible_layers(store_, std::move(image.layers), temp_directory_));
+  }
+  for (const chunkstore::BuiltLayer& built : built_) {
+    for (const auto& [id, path] : built.high_ids) image.ids.insert(id);
+  }
+  // What the format refuses must show before a layer is published: the ids of the new ones do not
+  // matter for that.
+  ImageParts rehearsal = image;
+  rehearsal.layers.resize(image.layers.size() + built_.size() - first);
+  VARVE_TRY(chunkstore::encode_image(image_of(rehearsal)));
+  for (size_t i = 0; i < built_.size(); ++i) {
+    chunkstore::BuiltLayer& built = built_[i];
     chunkstore::LayerParts parts{built.image_size, built.metadata_size, built.root_nid,
                                  std::move(built.chunks)};
     VARVE_ASSIGN(const chunkstore::PublishedLayer published, packs_->publish_layer(parts));
-    base.layers.push_back(published.id);
-    for (const auto& [id, path] : built.high_ids) base.ids.insert(id);
+    if (i >= first) image.layers.push_back(published.id);
     new_layers_.push_back({published, built.counts, built.image_size, built.metadata_size});
   }
-  VARVE_ASSIGN(base.layers, visible_layers(store_, std::move(base.layers)));
-  VARVE_ASSIGN(const Digest id, publish_parts(*store_, packs_->lease(), base, tag));
+  VARVE_ASSIGN(const Digest id, publish_parts(*store_, packs_->lease(), image, tag));
   VARVE_TRY(packs_->lease().release());
-  return PublishedImage{id, std::move(base.layers), tag};
+  return PublishedImage{id, std::move(image.layers), tag};
 }
 
 }  // namespace varve::layer_pack

@@ -30,9 +30,9 @@ struct ImageParts {
 };
 
 /// The parts of an image or layer of the store. The ids of a bare layer are found by reading its
-/// inodes. Errors name it.
+/// inodes. Errors name it. `temp_directory` as for ImageView.
 Result<ImageParts> read_parts(const std::shared_ptr<chunkstore::Store>& store,
-                              std::string_view name);
+                              std::string_view name, const std::string& temp_directory = "");
 
 /// `upper` over `lower`: members that `upper` leaves empty stay, environment variables and labels
 /// replace those of the same name.
@@ -46,8 +46,10 @@ Result<std::optional<chunkstore::RefName>> parse_tag(const std::string& tag);
 
 /// `layers` (lowest first) without those below the topmost one whose root is opaque: overlayfs
 /// merges the roots of layers whatever their marks, so what is hidden must not be mounted.
+/// `temp_directory` as for ImageView.
 Result<std::vector<Digest>> visible_layers(const std::shared_ptr<chunkstore::Store>& store,
-                                           std::vector<Digest> layers);
+                                           std::vector<Digest> layers,
+                                           const std::string& temp_directory = "");
 
 /// Publishes the image of `parts` and points `tag`, if there is one, at it.
 Result<Digest> publish_parts(chunkstore::Store& store, chunkstore::Lease& lease,
@@ -76,8 +78,9 @@ Status print_published(const ToolIo& io, bool is_json, const PublishedImage& ima
 /// Loop-local.
 class BuildSession {
  public:
+  /// A chunk index that cannot be used is named once on standard error, and done without.
   static Result<std::unique_ptr<BuildSession>> open(std::shared_ptr<chunkstore::Store> store,
-                                                    const PackOptions& options);
+                                                    const PackOptions& options, const ToolIo& io);
 
   chunkstore::PackBuilder& packs() { return *packs_; }
   const std::string& temp_directory() const { return temp_directory_; }
@@ -91,11 +94,15 @@ class BuildSession {
                      Progress& progress, DirectoryIndex* index = nullptr, uint32_t layer = 0);
   void add_layer(chunkstore::BuiltLayer layer) { built_.push_back(std::move(layer)); }
 
-  /// Publishes the layers built, an image of them on top of `base`, and the tag.
-  Result<PublishedImage> publish(ImageParts base, const std::optional<chunkstore::RefName>& tag);
+  /// Publishes the layers built, at least one, an image of them on top of what `image` has, and the
+  /// tag. All but writes of the store fails before anything is published.
+  Result<PublishedImage> publish(ImageParts image, const std::optional<chunkstore::RefName>& tag);
   const std::vector<NewLayer>& new_layers() const { return new_layers_; }
 
  private:
+  /// Of the layers built, the topmost one that is opaque at its root, or else the lowest.
+  size_t first_visible() const;
+
   std::shared_ptr<chunkstore::Store> store_;
   std::unique_ptr<chunkstore::PackBuilder> packs_;
   std::string temp_directory_;

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include "base/bytes.h"
+#include "chunkstore/build/temp_directory.h"
 #include "chunkstore/layer_pack/commands.h"
 #include "chunkstore/layer_pack/erofs_export.h"
 #include "chunkstore/layer_pack/image_view.h"
@@ -46,15 +47,16 @@ Status export_as_tar(const ExportOptions& options, const ImageView& view, const 
 Status export_as_erofs(const ExportOptions& options,
                        const std::shared_ptr<chunkstore::Store>& store, const ImageView& view,
                        bool is_image, const ToolIo& io) {
-  const std::string& temp = options.pack.temp_directory;
   VARVE_ASSIGN(OutputFile file, OutputFile::create(options.erofs_file));
   uint64_t image_bytes = 0;
   {
     Progress progress(io, "exporting");
     if (is_image) {
-      VARVE_ASSIGN(image_bytes,
-                   export_flattened(store, view, temp.empty() ? default_temp_directory() : temp,
-                                    file, progress));
+      VARVE_ASSIGN(
+          image_bytes,
+          export_flattened(store, view,
+                           chunkstore::temp_directory_or_default(options.pack.temp_directory), file,
+                           progress));
     } else {
       VARVE_ASSIGN(image_bytes, export_layer(store, view, file, progress));
     }
@@ -69,7 +71,8 @@ Status export_as_erofs(const ExportOptions& options,
 Status run_export(const ExportOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(auto store, chunkstore::open_store(options.store, /*create=*/false));
   VARVE_ASSIGN(const ResolvedName name, resolve_name(chunkstore::ImageStore(store), options.image));
-  VARVE_ASSIGN(const ImageView view, ImageView::open(store, name.layers));
+  VARVE_ASSIGN(const ImageView view,
+               ImageView::open(store, name.layers, options.pack.temp_directory));
   return options.tar_file.empty()
              ? export_as_erofs(options, store, view, name.image.has_value(), io)
              : export_as_tar(options, view, io);

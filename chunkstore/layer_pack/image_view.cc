@@ -1,9 +1,9 @@
 #include "chunkstore/layer_pack/image_view.h"
 
-#include <cstdlib>
 #include <deque>
 
 #include "base/bytes.h"
+#include "chunkstore/build/temp_directory.h"
 #include "chunkstore/source/archive_path.h"
 
 namespace varve::layer_pack {
@@ -30,11 +30,6 @@ Deadline store_deadline() {
   return deadline_after_ms(kStoreTimeoutMs);
 }
 
-std::string default_temp_directory() {
-  const char* const directory = std::getenv("TMPDIR");
-  return directory != nullptr && *directory != '\0' ? directory : "/var/tmp";
-}
-
 Result<ResolvedName> resolve_name(const chunkstore::ImageStore& images, std::string_view name) {
   auto image = images.resolve(name, store_deadline());
   if (image) return ResolvedName{image->image.layers, std::move(*image)};
@@ -47,14 +42,15 @@ Result<ResolvedName> resolve_name(const chunkstore::ImageStore& images, std::str
 }
 
 Result<ImageView> ImageView::open(std::shared_ptr<chunkstore::Store> store,
-                                  const std::vector<Digest>& layers) {
+                                  const std::vector<Digest>& layers,
+                                  const std::string& temp_directory) {
+  const std::string spool_directory = chunkstore::temp_directory_or_default(temp_directory);
   ImageView view;
   std::vector<const chunkstore::erofs::Reader*> readers;
   for (const Digest& layer : layers) {
     chunkstore::LayerImageSource::Options options;
     options.timeout_ms = kStoreTimeoutMs;
-    auto source =
-        chunkstore::LayerImageSource::open(store, layer, default_temp_directory(), options);
+    auto source = chunkstore::LayerImageSource::open(store, layer, spool_directory, options);
     if (!source) return fail(std::move(source).error(), "opening layer " + layer.short_hex());
     auto reader = chunkstore::erofs::Reader::open(**source);
     if (!reader) return fail(std::move(reader).error(), "opening layer " + layer.short_hex());

@@ -21,9 +21,6 @@ Deadline store_deadline();
 /// For reads that LayerImageSource makes, in milliseconds.
 inline constexpr int64_t kStoreTimeoutMs = 60'000;
 
-/// $TMPDIR, or /var/tmp.
-std::string default_temp_directory();
-
 /// The layers of `images`, which are refs, ids or unique prefixes of ids of images or layers.
 /// `image` is set when the name was that of an image.
 struct ResolvedName {
@@ -35,9 +32,11 @@ Result<ResolvedName> resolve_name(const chunkstore::ImageStore& images, std::str
 /// An image opened for reading: its layers and what they show together. Move-only; loop-local.
 class ImageView {
  public:
-  /// @param layers  Lowest first, at least one.
+  /// @param layers          Lowest first, at least one.
+  /// @param temp_directory  For the lists of chunks; "" = $TMPDIR or /var/tmp.
   static Result<ImageView> open(std::shared_ptr<chunkstore::Store> store,
-                                const std::vector<Digest>& layers);
+                                const std::vector<Digest>& layers,
+                                const std::string& temp_directory = "");
 
   const chunkstore::erofs::MergedTree& tree() const { return *tree_; }
   size_t layer_count() const { return sources_.size(); }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "chunkstore/build/temp_directory.h"
 #include "chunkstore/erofs/merged_walk.h"
 #include "chunkstore/layer_pack/commands.h"
 #include "chunkstore/layer_pack/image_view.h"
@@ -183,7 +184,8 @@ Status run_inspect(const InspectOptions& options, const ToolIo& io) {
   found["refs"] = std::move(refs);
   json::array layers;
   for (const Digest& id : name.layers) {
-    auto map = chunkstore::LayerMap::open(store, id, default_temp_directory(), store_deadline());
+    auto map = chunkstore::LayerMap::open(store, id, chunkstore::temp_directory_or_default(""),
+                                          store_deadline());
     if (!map) return fail(std::move(map).error(), "opening layer " + id.short_hex());
     layers.push_back(layer_json(id, **map));
   }

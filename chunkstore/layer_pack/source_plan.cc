@@ -8,7 +8,7 @@
 #include "base/bytes.h"
 #include "base/file_io.h"
 #include "base/hash.h"
-#include "chunkstore/layer_pack/image_view.h"
+#include "chunkstore/build/temp_directory.h"
 #include "chunkstore/source/archive_path.h"
 #include "chunkstore/source/directory_source.h"
 #include "chunkstore/source/image_files.h"
@@ -58,10 +58,9 @@ Result<SourcePlan> plan_image(const ImageFiles& files, ImageLayoutKind kind,
 }
 
 Result<SourcePlan> plan_archive(const BuildOptions& options, ImageLayoutKind expected) {
-  const std::string& temp = options.pack.temp_directory;
   VARVE_ASSIGN(const auto files,
-               chunkstore::open_image_archive(options.source,
-                                              temp.empty() ? default_temp_directory() : temp));
+               chunkstore::open_image_archive(options.source, chunkstore::temp_directory_or_default(
+                                                                  options.pack.temp_directory)));
   VARVE_ASSIGN(const ImageLayoutKind found, chunkstore::detect_image_layout(*files));
   if (found == ImageLayoutKind::kNone && expected == ImageLayoutKind::kNone) {
     return plan_tar(options.source);

@@ -6,14 +6,15 @@ namespace varve::layer_pack {
 
 Result<SpoolSink> SpoolSink::create(const std::string& temp_directory) {
   VARVE_ASSIGN(UniqueFd file, open_unlinked_temp(temp_directory));
-  return SpoolSink(std::move(file));
+  return SpoolSink(std::move(file), temp_directory);
 }
 
 Result<uint64_t> SpoolSink::submit(Bytes raw) {
   const Digest id = sha256(raw);
   if (chunks_.try_emplace(id, Chunk{size_, static_cast<uint32_t>(raw.size())}).second) {
     if (auto status = pwrite_all(file_.get(), size_, raw); !status) {
-      return fail(std::move(status).error(), "writing metadata to a temporary file");
+      return fail(std::move(status).error(),
+                  "writing metadata to a temporary file in " + quoted(temp_directory_));
     }
     size_ += raw.size();
   }

@@ -26,10 +26,12 @@ class SpoolSink final : public chunkstore::ChunkSink {
     uint64_t offset = 0;
     uint32_t size = 0;
   };
-  explicit SpoolSink(UniqueFd file) : file_(std::move(file)) {}
+  SpoolSink(UniqueFd file, std::string temp_directory)
+      : file_(std::move(file)), temp_directory_(std::move(temp_directory)) {}
 
   UniqueFd file_;
-  std::vector<Digest> ids_;  // by ordinal
+  std::string temp_directory_;  // for messages
+  std::vector<Digest> ids_;     // by ordinal
   std::unordered_map<Digest, Chunk, DigestHash> chunks_;
   uint64_t size_ = 0;
 };

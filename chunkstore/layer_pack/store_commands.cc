@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "chunkstore/build/temp_directory.h"
 #include "chunkstore/layer_pack/commands.h"
 #include "chunkstore/layer_pack/image_view.h"
 #include "chunkstore/layer_pack/progress.h"
@@ -162,7 +163,7 @@ Status run_verify(const VerifyOptions& options, const ToolIo& io) {
 Status run_stats(const StatsOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(auto store, chunkstore::open_store(options.store, /*create=*/false));
   VARVE_ASSIGN(const chunkstore::StoreStats stats,
-               chunkstore::collect_stats(store, default_temp_directory()));
+               chunkstore::collect_stats(store, chunkstore::temp_directory_or_default("")));
   if (options.is_json) {
     print_json(io, stats_json(stats));
   } else {

@@ -79,8 +79,13 @@ struct Page {
 
 class LayerMapImpl : public LayerMap {
  public:
-  LayerMapImpl(std::shared_ptr<Store> store, const Digest& layer, UniqueFd spool)
-      : store_(std::move(store)), layer_(layer), spool_(std::move(spool)), leaf_bits_(0) {}
+  LayerMapImpl(std::shared_ptr<Store> store, const Digest& layer, UniqueFd spool,
+               std::string spool_directory)
+      : store_(std::move(store)),
+        layer_(layer),
+        spool_(std::move(spool)),
+        spool_directory_(std::move(spool_directory)),
+        leaf_bits_(0) {}
 
   Status read_header(Deadline deadline);
   Result<bool> refresh_placement(Deadline deadline) override;
@@ -123,6 +128,8 @@ class LayerMapImpl : public LayerMap {
   std::optional<ChunkLocation> find_recent(uint64_t offset) const;
   void remember(const std::shared_ptr<PlacementInForce>& in_force, const ChunkLocation& location);
   Status read_page(const Page& page, uint64_t offset, MutableByteView to) const;
+  /// Writes what has to be there. Errors name the directory.
+  Status spool(uint64_t offset, ByteView bytes) const;
   Page keep(PageBits& bits, uint32_t page, uint64_t spool_offset, Bytes bytes) const;
 
   uint64_t leaf_pages_offset() const {
@@ -133,6 +140,7 @@ class LayerMapImpl : public LayerMap {
   const std::shared_ptr<Store> store_;
   const Digest layer_;
   const UniqueFd spool_;
+  const std::string spool_directory_;  // for messages
   LayerHeader header_;
   // first_offset of every sample_step_-th leaf.
   std::vector<uint64_t> samples_;
@@ -200,7 +208,7 @@ Status LayerMapImpl::add_leaf_table_piece(ByteView piece, uint32_t first,
   }
   if (!leaves.empty()) previous_offset = leaves.back().first_offset;
   // The table itself has to fit: without it nothing can be verified.
-  return pwrite_all(spool_.get(), uint64_t{first} * kLeafTableEntryBytes, piece);
+  return spool(uint64_t{first} * kLeafTableEntryBytes, piece);
 }
 
 Result<bool> LayerMapImpl::refresh_placement(Deadline deadline) {
@@ -247,7 +255,7 @@ Result<std::shared_ptr<PlacementInForce>> LayerMapImpl::load_placement(const Dig
   piece.erase(piece.begin(), piece.begin() + kPlacementFixedBytes);
   uint64_t at = kPlacementFixedBytes;
   for (;;) {
-    VARVE_TRY(pwrite_all(spool_.get(), spool_offset + at - kPlacementFixedBytes, piece));
+    VARVE_TRY(spool(spool_offset + at - kPlacementFixedBytes, piece));
     at += piece.size();
     if (at == header_size) break;
     piece.resize(std::min<uint64_t>(kTableReadBytes, header_size - at));
@@ -280,6 +288,14 @@ Result<LayerMapImpl::LeafPosition> LayerMapImpl::leaf_of_offset(uint64_t offset)
     position = {first + i, first_offset};
   }
   return position;
+}
+
+Status LayerMapImpl::spool(uint64_t offset, ByteView bytes) const {
+  if (auto status = pwrite_all(spool_.get(), offset, bytes); !status) {
+    return fail(std::move(status).error(),
+                "writing a temporary file in " + quoted(spool_directory_));
+  }
+  return {};
 }
 
 Page LayerMapImpl::keep(PageBits& bits, uint32_t page, uint64_t spool_offset, Bytes bytes) const {
@@ -480,7 +496,8 @@ Result<std::unique_ptr<LayerMap>> LayerMap::open(std::shared_ptr<Store> store, c
                                                  const std::string& spool_directory,
                                                  Deadline deadline) {
   VARVE_ASSIGN(UniqueFd spool, open_unlinked_temp(spool_directory));
-  auto map = std::make_unique<LayerMapImpl>(std::move(store), layer, std::move(spool));
+  auto map =
+      std::make_unique<LayerMapImpl>(std::move(store), layer, std::move(spool), spool_directory);
   if (auto status = map->read_header(deadline); !status) {
     return fail(std::move(status).error(), "layer " + layer.hex());
   }

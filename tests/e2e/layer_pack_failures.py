@@ -127,6 +127,65 @@ class Sources(FailureTest):
         self.assertFalse(self.store.exists())
 
 
+class Places(FailureTest):
+    """Directories for temporary files and for the index of chunks that are full or read-only."""
+
+    def mount(self, name, options):
+        """A tmpfs with the options, as a directory of this test."""
+        point = self.folder / name
+        point.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "varve-test", point], check=True)
+        self.addCleanup(subprocess.run, ["umount", point], check=True)
+        return point
+
+    def fill(self, point):
+        with open(point / "fill", "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError:
+                pass
+
+    def test_a_full_directory_for_temporary_files_is_named_and_nothing_is_published(self):
+        source = self.source()
+        (source / "f").write_text("x")
+        full = self.mount("full", "size=64k")
+        self.fill(full)
+        self.succeeds("build", source, "--tag", "a", env=os.environ | {"TMPDIR": str(full)})
+        before = self.published()
+        (source / "f").write_text("y")
+        for arguments in (("build", source, "--base", "a"), ("flatten", "a"),
+                          ("export", "a", "--erofs", self.folder / "out")):
+            status, _, err = self.run_tool(*arguments, "--temp-dir", full)
+            self.assertEqual(10, status, err)
+            self.assertIn(str(full), err)
+            self.expect_clean_store(before)
+
+    def test_builds_do_without_an_index_that_cannot_be_written(self):
+        source = self.source()
+        (source / "f").write_bytes(random.Random(6).randbytes(1 << 20))
+        source.chmod(0o755)
+        layers = json.loads(self.succeeds("build", source, "--json"))["layers"]
+        read_only = self.mount("read-only", "size=64k,ro")
+        full = self.mount("full", "size=64k")
+        self.fill(full)
+        unwritable = self.source("unwritable")
+        subprocess.run(["chmod", "-R", "a+rwX", self.store], check=True)
+        homeless = {name: value for name, value in os.environ.items()
+                    if name not in ("HOME", "XDG_CACHE_HOME")}
+        nobody = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+        for name, options in {
+                "read-only": {"env": os.environ | {"XDG_CACHE_HOME": str(read_only)}},
+                "full": {"env": os.environ | {"XDG_CACHE_HOME": str(full)}},
+                "unwritable": {"env": os.environ | {"XDG_CACHE_HOME": str(unwritable)}, **nobody},
+                "no home": {"env": homeless, **nobody}}.items():
+            with self.subTest(name):
+                status, out, err = self.run_tool("build", source, "--json", **options)
+                self.assertEqual(0, status, err)
+                self.assertEqual(layers, json.loads(out)["layers"])
+                self.assertEqual(1, err.count("without an index"), err)
+
+
 class Interruptions(FailureTest):
     def test_a_build_that_is_killed_publishes_nothing_and_hinders_nobody(self):
         source = self.source()

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 
 #include "base/file_io.h"
@@ -81,6 +82,27 @@ class LayerPackTest : public ::testing::Test {
     const size_t start = at + key.size() + 4;
     return json.substr(start, json.find('"', start) - start);
   }
+
+  /// A variable of the environment for the rest of the scope; nullptr = unset.
+  class ScopedVariable {
+   public:
+    ScopedVariable(const char* name, const char* value) : name_(name) {
+      if (const char* old = std::getenv(name); old != nullptr) old_ = old;
+      set(value);
+    }
+    ~ScopedVariable() { set(old_ ? old_->c_str() : nullptr); }
+
+   private:
+    void set(const char* value) {
+      if (value != nullptr) {
+        ::setenv(name_, value, 1);
+      } else {
+        ::unsetenv(name_);
+      }
+    }
+    const char* name_;
+    std::optional<std::string> old_;
+  };
 
   TempDir dir_ = TempDir::create("varve-layer-pack-").value();
   std::string out_;
@@ -156,6 +178,71 @@ TEST_F(LayerPackTest, ALaterLayerThatFailsPublishesNoneOfTheEarlierOnes) {
   EXPECT_EQ(run({"build", path("image.tar"), "--tag", "a:1"}), 2);
   EXPECT_NE(err_.find("truncated"), std::string::npos) << err_;
   EXPECT_EQ(published_count(), 0u);
+}
+
+TEST_F(LayerPackTest, ABuildThatNeedsNoTemporaryFileDoesWithoutTheirDirectory) {
+  write("tree/f", "x");
+  const ScopedVariable nowhere("TMPDIR", "/proc/nope");
+  ok({"build", path("tree"), "--tag", "a:1"});
+}
+
+TEST_F(LayerPackTest, WhatAnImageCannotHoldIsRefusedBeforeItsLayersArePublished) {
+  write("tree/f", "x");
+  EXPECT_EQ(run({"build", path("tree"), "--env", "BAD=\xff"}), 2);
+  EXPECT_NE(err_.find("BAD"), std::string::npos) << err_;
+  EXPECT_EQ(published_count(), 0u);
+}
+
+TEST_F(LayerPackTest, TheDirectoryOfTemporaryFilesIsTheOneThatWasAskedFor) {
+  write("tree/f", "x");
+  write("upper/g", "y");
+  ok({"build", path("tree"), "--tag", "a:1"});
+  const std::vector<std::vector<std::string>> commands = {
+      {"build", path("upper"), "--base", "a:1", "--tag", "a:2"},
+      {"diff", path("upper"), "--base", "a:1", "--tag", "a:3"},
+      {"flatten", "a:2", "--tag", "a:4"},
+      {"export", "a:2", "--erofs", path("out.erofs")},
+      {"export", "a:2", "--tar", path("out.tar")}};
+  for (std::vector<std::string> command : commands) {
+    command.insert(command.end(), {"--temp-dir", "/proc/nope"});
+    EXPECT_EQ(run(command), 3) << command.front();
+    EXPECT_NE(err_.find("/proc/nope"), std::string::npos) << err_;
+    const ScopedVariable nowhere("TMPDIR", "/proc/elsewhere");
+    command.back() = dir_.path();
+    ok(command);
+  }
+}
+
+TEST_F(LayerPackTest, LayersBelowAnOpaqueRootAreLeftOutOfTheImage) {
+  write("tree/f", "x");
+  ok({"build", path("tree"), "--tag", "a:1"});
+  const auto layer = TarBuilder().member({.name = ".wh..wh..opq"}).member({.name = "g"}).bytes();
+  const std::string config =
+      R"({"rootfs":{"diff_ids":["sha256:)" + sha256(as_bytes(layer)).hex() + R"("]}})";
+  write("image.tar", TarBuilder()
+                         .member({.name = "manifest.json"}, R"([{"Config":"c","Layers":["l"]}])")
+                         .member({.name = "c"}, config)
+                         .member({.name = "l"}, layer)
+                         .bytes());
+  ok({"build", path("image.tar"), "--base", "a:1", "--tag", "a:2"});
+  EXPECT_NE(ok({"inspect", "a:2"}).find("layer"), std::string::npos);
+  EXPECT_EQ(out_.find("layer"), out_.rfind("layer")) << out_;
+}
+
+TEST_F(LayerPackTest, WithoutAUsableChunkIndexABuildSaysSoAndGoesOn) {
+  write("tree/f", "x");
+  const std::string image = json_text(ok({"build", path("tree"), "--json"}), "image");
+  EXPECT_EQ(err_.find("index"), std::string::npos) << err_;
+  write("file", "");
+  for (const std::string& cache : {std::string("/proc/nope"), path("file")}) {
+    const ScopedVariable unusable("XDG_CACHE_HOME", cache.c_str());
+    EXPECT_EQ(json_text(ok({"build", path("tree"), "--json"}), "image"), image);
+    const size_t at = err_.find("without an index");
+    EXPECT_NE(at, std::string::npos) << err_;
+    EXPECT_EQ(err_.rfind("without an index"), at) << err_;
+    EXPECT_NE(err_.find(cache), std::string::npos) << err_;
+  }
+  EXPECT_NE(ok({"verify"}).find("0 faults"), std::string::npos);
 }
 
 TEST_F(LayerPackTest, ImpliedDirectoriesTakeTheAttributesThatTheyHaveBelow) {
