@@ -69,6 +69,7 @@ class FileStore : public Store {
 
   const std::string& url() const override { return url_; }
   const std::string& id() const override { return id_; }
+  bool is_current() const override;
   Status get_range(std::string_view key, uint64_t offset, MutableByteView to,
                    Deadline deadline) override;
   Result<Bytes> get(std::string_view key, uint64_t bytes_max, Deadline deadline) override;
@@ -245,6 +246,14 @@ Status FileStore::make_or_check_marker(bool create) {
   if (!parsed) return fail(std::move(parsed).error(), context("reading", kStoreMarkerKey));
   id_ = parsed->id;
   return {};
+}
+
+// The open directory keeps its inode number from being given to another one.
+bool FileStore::is_current() const {
+  struct stat opened;
+  struct stat named;
+  return ::fstat(root_.get(), &opened) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
 Status FileStore::check_deadline(std::string_view key, Deadline deadline) const {

@@ -40,6 +40,8 @@ class Store {
   virtual const std::string& url() const = 0;
   /// The UUID that the store was made with: names it in local caches, whatever its URL.
   virtual const std::string& id() const = 0;
+  /// False when its URL names another store by now, or none. Costs a system call at most.
+  virtual bool is_current() const { return true; }
 
   /// Fills `to` from `offset`. kCorruption when the object ends before that.
   virtual Status get_range(std::string_view key, uint64_t offset, MutableByteView to,

@@ -57,8 +57,10 @@ Result<std::shared_ptr<StoreSession>> AttachService::session_of(const std::strin
   std::lock_guard lock(stores_mutex_);
   if (const auto found = stores_.find(url); found != stores_.end()) return found->second;
   if (stores_.size() >= options_.store_count_max) {
-    // Sessions that nobody else holds have no layer and no work.
-    std::erase_if(stores_, [](const auto& item) { return item.second.use_count() == 1; });
+    // A layer that prefers another store by now may still have work on the threads of this one.
+    std::erase_if(stores_, [](const auto& item) {
+      return item.second.use_count() == 1 && item.second->pool().is_idle();
+    });
   }
   if (stores_.size() >= options_.store_count_max) {
     return fail(ErrorCode::kBusy, "too many stores are in use at the same time");
@@ -71,24 +73,25 @@ Result<std::shared_ptr<StoreSession>> AttachService::session_of(const std::strin
 }
 
 void AttachService::attach(AttachRequest request, Done done) {
-  auto store = session_of(request.store);
-  if (!store) {
-    done(tl::unexpected(std::move(store).error()));
+  auto found = session_of(request.store);
+  if (!found) {
+    done(tl::unexpected(std::move(found).error()));
     return;
   }
   const Deadline deadline = deadline_after_ms(options_.attach_deadline_ms);
-  FetchPool& pool = (*store)->pool();
-  pool.submit_task([this, store = std::move(*store), request = std::move(request),
+  FetchPool& pool = (*found)->pool();
+  pool.submit_task([this, session = std::move(*found), request = std::move(request),
                     done = std::move(done),
-                    deadline] { done(attach_now(store, request, deadline)); });
+                    deadline] { done(attach_now(session, request, deadline)); });
 }
 
 Result<std::shared_ptr<Attachment>> AttachService::attach_now(
-    const std::shared_ptr<StoreSession>& store, const AttachRequest& request, Deadline deadline) {
-  VARVE_TRY(store->open());
+    const std::shared_ptr<StoreSession>& session, const AttachRequest& request,
+    Deadline deadline) {
+  VARVE_ASSIGN(auto store, session->open());
   auto attachment = std::make_shared<Attachment>();
   attachment->lease = random_lease();
-  Status attached = attach_layers(store, request, deadline, *attachment);
+  Status attached = attach_layers({session, std::move(store)}, request, deadline, *attachment);
   if (attached && request.wants_mounts) attached = make_mounts(*attachment);
   if (!attached) {
     detach_now(*attachment, false);
@@ -97,11 +100,10 @@ Result<std::shared_ptr<Attachment>> AttachService::attach_now(
   return attachment;
 }
 
-Status AttachService::attach_layers(const std::shared_ptr<StoreSession>& store,
-                                    const AttachRequest& request, Deadline deadline,
-                                    Attachment& attachment) {
+Status AttachService::attach_layers(const OpenStore& from, const AttachRequest& request,
+                                    Deadline deadline, Attachment& attachment) {
   std::vector<Digest> ids;
-  const chunkstore::ImageStore images(store->store());
+  const chunkstore::ImageStore images(from.store);
   if (!request.image.empty()) {
     VARVE_ASSIGN(chunkstore::StoredImage found, images.resolve(request.image, deadline));
     attachment.image_id = found.id;
@@ -110,13 +112,11 @@ Status AttachService::attach_layers(const std::shared_ptr<StoreSession>& store,
   }
   for (const std::string& text : request.layers) {
     VARVE_ASSIGN(const std::optional<Digest> id, images.find_layer(text, deadline));
-    if (!id) return fail(ErrorCode::kNotFound, "no layer '" + text + "' in " + store->url());
+    if (!id) return fail(ErrorCode::kNotFound, "no layer '" + text + "' in " + from.store->url());
     ids.push_back(*id);
   }
   for (const Digest& id : ids) {
-    VARVE_ASSIGN(std::shared_ptr<LayerView> view,
-                 attach_layer(store, request.domain, id, deadline));
-    attachment.views.push_back(std::move(view));
+    VARVE_TRY(attach_layer(from, request.domain, id, deadline, attachment));
   }
   return collect_ids(attachment);
 }
@@ -132,15 +132,43 @@ Status AttachService::collect_ids(Attachment& attachment) {
   return {};
 }
 
-Result<std::shared_ptr<LayerView>> AttachService::attach_layer(
-    const std::shared_ptr<StoreSession>& store, const std::string& domain, const Digest& id,
-    Deadline deadline) {
-  if (auto view = nodes_.attach_again(domain, id)) return view;
-  std::lock_guard opening(store->opening_mutex(id));
-  std::shared_ptr<AttachedLayer> layer = nodes_.find_layer(id, *store);
-  if (layer == nullptr) {
-    VARVE_ASSIGN(layer, AttachedLayer::open(store, id, options_.spool_directory, deadline));
+Status AttachService::attach_layer(const OpenStore& from, const std::string& domain,
+                                   const Digest& id, Deadline deadline, Attachment& attachment) {
+  std::shared_ptr<LayerView> view = nodes_.attach_again(domain, id);
+  // Counted from here on: what fails below is given back with the attachment.
+  if (view != nullptr) attachment.views.push_back(view);
+  std::shared_ptr<AttachedLayer> layer = view == nullptr ? nullptr : view->layer;
+  std::shared_ptr<LayerSource> source = layer == nullptr ? nullptr : layer->source_in(*from.store);
+  if (source == nullptr) {
+    std::lock_guard opening(from.session->opening_mutex(id));
+    if (layer == nullptr) layer = nodes_.find_layer(id, *from.store);
+    VARVE_ASSIGN(source, find_or_open_source(from, id, layer.get(), deadline));
+    if (layer == nullptr) {
+      VARVE_ASSIGN(layer, AttachedLayer::open(source, options_.spool_directory, deadline));
+    }
+    if (view == nullptr) {
+      VARVE_ASSIGN(view, make_view(domain, std::move(layer)));
+      attachment.views.push_back(view);
+    }
   }
+  // Also when another attach, from another store, made the view meanwhile.
+  view->layer->prefer(source);
+  attachment.sources.push_back(std::move(source));
+  return {};
+}
+
+Result<std::shared_ptr<LayerSource>> AttachService::find_or_open_source(const OpenStore& from,
+                                                                        const Digest& id,
+                                                                        const AttachedLayer* layer,
+                                                                        Deadline deadline) {
+  if (layer != nullptr) {
+    if (auto source = layer->source_in(*from.store)) return source;
+  }
+  return LayerSource::open(from.session, from.store, id, options_.spool_directory, deadline);
+}
+
+Result<std::shared_ptr<LayerView>> AttachService::make_view(const std::string& domain,
+                                                            std::shared_ptr<AttachedLayer> layer) {
   VARVE_ASSIGN(std::shared_ptr<LayerView> view, nodes_.attach(domain, std::move(layer)));
   for (const uint64_t directory : {nodes_.domain_node(domain), fuse::kRootNodeId}) {
     Status invalidated = session_.invalidate_directory(directory);
@@ -198,6 +226,7 @@ void AttachService::detach_now(Attachment& attachment, bool keeps_idle) {
   }
   attachment.mount_keys.clear();
   attachment.views.clear();
+  attachment.sources.clear();
   if (keeps_idle) give_back(idle_.take_due(MonotonicClock::now(), options_.idle_count_max));
 }
 

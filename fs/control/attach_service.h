@@ -40,6 +40,8 @@ struct Attachment {
   /// once.
   std::vector<uint32_t> ids;
   std::vector<std::shared_ptr<LayerView>> views;  ///< Lowest first.
+  /// One a view: held, so that the layers know these stores.
+  std::vector<std::shared_ptr<LayerSource>> sources;
   std::vector<UniqueFd> mounts;                   ///< One a view when they were asked for.
   std::vector<std::string> mount_keys;            ///< Shared mounts that this attach uses.
 };
@@ -85,14 +87,24 @@ class AttachService {
   bool stop(Deadline deadline);
 
  private:
+  /// A store as an attach finds it.
+  struct OpenStore {
+    std::shared_ptr<StoreSession> session;
+    std::shared_ptr<chunkstore::Store> store;
+  };
+
   Result<std::shared_ptr<StoreSession>> session_of(const std::string& url);
-  Result<std::shared_ptr<Attachment>> attach_now(const std::shared_ptr<StoreSession>& store,
+  Result<std::shared_ptr<Attachment>> attach_now(const std::shared_ptr<StoreSession>& session,
                                                  const AttachRequest& request, Deadline deadline);
-  Status attach_layers(const std::shared_ptr<StoreSession>& store, const AttachRequest& request,
-                       Deadline deadline, Attachment& attachment);
-  Result<std::shared_ptr<LayerView>> attach_layer(const std::shared_ptr<StoreSession>& store,
-                                                  const std::string& domain, const Digest& id,
-                                                  Deadline deadline);
+  Status attach_layers(const OpenStore& from, const AttachRequest& request, Deadline deadline,
+                       Attachment& attachment);
+  Status attach_layer(const OpenStore& from, const std::string& domain, const Digest& id,
+                      Deadline deadline, Attachment& attachment);
+  Result<std::shared_ptr<LayerSource>> find_or_open_source(const OpenStore& from, const Digest& id,
+                                                           const AttachedLayer* layer,
+                                                           Deadline deadline);
+  Result<std::shared_ptr<LayerView>> make_view(const std::string& domain,
+                                               std::shared_ptr<AttachedLayer> layer);
   static Status collect_ids(Attachment& attachment);
   Status make_mounts(Attachment& attachment);
   Status invalidate(const LayerView& view, const NodeTable::Detached& detached);

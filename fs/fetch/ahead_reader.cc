@@ -23,7 +23,7 @@ class AheadReader::Consumer : public ChunkConsumer {
   std::optional<MutableByteView> begin(size_t index, const ChunkLocation& location) override {
     Lead& lead = leads_[index];
     const bool is_useless =
-        !layer_.read_ahead().is_wanted(location.index) || layer_.pool().wants_threads();
+        !layer_.read_ahead().is_wanted(location.index) || layer_.source()->session->pool().wants_threads();
     if (is_useless && !lead.flight.has_followers_or_close()) return std::nullopt;
     lead.buffer = std::make_shared<ChunkBuffer>(location.raw_size);
     return lead.buffer->view();
@@ -60,7 +60,7 @@ void AheadReader::run(const AheadWork& work) {
   std::vector<ChunkLocation> chunks;
   for (uint64_t i = work.chunks.first; i < work.chunks.first + work.chunks.count; ++i) {
     if (!layer.read_ahead().is_wanted(i)) continue;
-    auto location = layer.map().chunk(i, work.deadline);
+    auto location = layer.chunk(i, work.deadline);
     if (!location) break;
     auto lead = layer.flights().try_lead(i);
     // In this order: what another flight brings is in the cache before that flight ends.
@@ -68,7 +68,7 @@ void AheadReader::run(const AheadWork& work) {
     consumer.leads().push_back({std::move(*lead), nullptr});
     chunks.push_back(std::move(*location));
   }
-  fetcher_.fetch({layer.store(), layer.map(), layer.stats()}, chunks, work.deadline, consumer);
+  layer.fetch(fetcher_, chunks, work.deadline, consumer);
 }
 
 }  // namespace varve::fs

@@ -85,6 +85,11 @@ bool FetchPool::wants_threads() {
                        threads_.size() >= thread_count_max_);
 }
 
+bool FetchPool::is_idle() {
+  std::lock_guard lock(mutex_);
+  return reads_.empty() && tasks_.empty() && ahead_.empty() && idle_count_ == threads_.size();
+}
+
 void FetchPool::start_thread_if_needed() {
   const size_t ahead_count = can_take_ahead() ? 1 : 0;
   if (stopping_ || idle_count_ >= reads_.size() + tasks_.size() + ahead_count) return;

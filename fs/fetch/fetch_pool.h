@@ -54,6 +54,8 @@ class FetchPool {
   void submit_ahead(AheadWork work);
   /// True while other work waits for a thread: read-ahead gives way then.
   bool wants_threads();
+  /// True when nothing is queued and no thread works.
+  bool is_idle();
 
   static constexpr uint64_t kBatchBytesMax = 4 << 20;
 

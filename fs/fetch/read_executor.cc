@@ -128,7 +128,7 @@ Status StoreReadExecutor::add_needs(AttachedLayer& layer, size_t progress_index,
   for (uint64_t offset = std::max(segment.image_offset, layer.metadata_bytes()); offset < end;) {
     if (needs.empty() || offset < needs.back().location.image_offset ||
         offset >= needs.back().location.image_offset + needs.back().location.raw_size) {
-      VARVE_ASSIGN(ChunkLocation location, layer.map().locate(offset, progress.read->deadline));
+      VARVE_ASSIGN(ChunkLocation location, layer.locate(offset, progress.read->deadline));
       const auto known = std::find_if(needs.begin(), needs.end(), [&](const Need& need) {
         return need.location.index == location.index;
       });
@@ -204,7 +204,7 @@ std::vector<const StoreReadExecutor::Need*> StoreReadExecutor::fetch_once(
     consumer.leads().push_back({need, std::move(*ticket.leader), nullptr});
     wanted.push_back(need->location);
   }
-  fetcher_.fetch({layer.store(), layer.map(), layer.stats()}, wanted, deadline, consumer);
+  layer.fetch(fetcher_, wanted, deadline, consumer);
   // Own flights have landed, so two threads that follow each other's cannot wait in a circle.
   std::vector<const Need*> again;
   for (Follow& follow : follows) {

@@ -2,17 +2,17 @@
 
 namespace varve::fs {
 
-Status StoreSession::open() {
-  if (store() != nullptr) return {};
-  // Without the lock: a store that hangs while it is opened must not block store().
+Result<std::shared_ptr<chunkstore::Store>> StoreSession::open() {
+  const auto current = [this] {
+    std::lock_guard lock(mutex_);
+    return store_;
+  };
+  // Without the lock: one caller that hangs in the store is enough.
+  const std::shared_ptr<chunkstore::Store> before = current();
+  if (before != nullptr && before->is_current()) return before;
   VARVE_ASSIGN(std::shared_ptr<chunkstore::Store> opened, opener_(url_));
   std::lock_guard lock(mutex_);
-  if (store_ == nullptr) store_ = std::move(opened);
-  return {};
-}
-
-std::shared_ptr<chunkstore::Store> StoreSession::store() const {
-  std::lock_guard lock(mutex_);
+  if (store_ == before) store_ = std::move(opened);
   return store_;
 }
 

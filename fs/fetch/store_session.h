@@ -28,10 +28,9 @@ class StoreSession {
   const std::string& url() const { return url_; }
   FetchPool& pool() { return pool_; }
 
-  /// Opens the store unless it is open. Blocks on it: on a thread of the pool only.
-  Status open();
-  /// Null before open() succeeded.
-  std::shared_ptr<chunkstore::Store> store() const;
+  /// The store that the URL names now: opened when it is not open, or is another one than before.
+  /// Who uses the one before goes on doing so. Blocks on it: on a thread of the pool only.
+  Result<std::shared_ptr<chunkstore::Store>> open();
   /// Held while a layer is opened, so that attaches at the same time do it once.
   std::mutex& opening_mutex(const Digest& layer) {
     return opening_mutexes_[layer.bytes[0] % opening_mutexes_.size()];
@@ -40,7 +39,7 @@ class StoreSession {
  private:
   const std::string url_;
   const StoreOpener opener_;
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::shared_ptr<chunkstore::Store> store_;
   std::array<std::mutex, 16> opening_mutexes_;
   FetchPool pool_;

@@ -83,14 +83,13 @@ std::shared_ptr<LayerView> NodeTable::attach_again(std::string_view domain_name,
 }
 
 std::shared_ptr<AttachedLayer> NodeTable::find_layer(const Digest& layer,
-                                                     const StoreSession& session) const {
+                                                     const chunkstore::Store& store) const {
   const std::string id = layer.hex();
   std::shared_lock lock(mutex_);
   for (const auto& [name, domain] : domains_) {
     const auto found = domain->views.find(id);
-    if (found != domain->views.end() && &found->second->layer->session() == &session) {
-      return found->second->layer;
-    }
+    if (found == domain->views.end()) continue;
+    if (found->second->layer->source_in(store) != nullptr) return found->second->layer;
   }
   return nullptr;
 }

@@ -50,8 +50,10 @@ class NodeTable {
                                             std::shared_ptr<AttachedLayer> layer);
   /// What an already attached layer is seen through, with one more attach; nothing when it is not.
   std::shared_ptr<LayerView> attach_again(std::string_view domain, const Digest& layer);
-  /// `layer` of that store, seen in whatever domain, to be shared; null when it is in none.
-  std::shared_ptr<AttachedLayer> find_layer(const Digest& layer, const StoreSession& session) const;
+  /// `layer` with a source in `store`, seen in whatever domain, to be shared; null when there is
+  /// none.
+  std::shared_ptr<AttachedLayer> find_layer(const Digest& layer,
+                                            const chunkstore::Store& store) const;
 
   struct Detached {
     bool was_last = false;         ///< The layer is not attached in this domain any more.

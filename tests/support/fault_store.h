@@ -43,6 +43,7 @@ class FaultStore : public chunkstore::Store {
 
   const std::string& url() const override { return store_->url(); }
   const std::string& id() const override { return store_->id(); }
+  bool is_current() const override { return store_->is_current(); }
   Status get_range(std::string_view key, uint64_t offset, MutableByteView to,
                    Deadline deadline) override;
   Result<Bytes> get(std::string_view key, uint64_t bytes_max, Deadline deadline) override;

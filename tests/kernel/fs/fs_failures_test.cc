@@ -70,6 +70,18 @@ class FsFailuresTest : public FsStoreTest {
   std::string pack_path(const Digest& pack) {
     return varvefs_.store_directory() + "/" + chunkstore::pack_key(pack);
   }
+  std::string other_directory() { return varvefs_.scratch() + "/other"; }
+  // The same layer in another store, in other packs.
+  void put_in_other_store() {
+    const auto store = chunkstore::open_store(other_directory(), true).value();
+    const TestLayer again = put_directory(*store, varvefs_.scratch() + "/source", 7);
+    ASSERT_EQ(again.id, layer_.id);
+    put_image(*store, {again.id}, "app:v1");
+  }
+  ControlClient::Answer attach_from(ControlClient& client, const std::string& directory,
+                                    const std::string& image = "app:v1") {
+    return client.post("/v1/attach", {{"store", "file://" + directory}, {"image", image}}).value();
+  }
 
   TestLayer layer_;
   std::optional<ControlClient> client_;
@@ -256,6 +268,93 @@ TEST_P(FsFailuresTest, ARemovedStoreLeavesMetadataAndWhatIsCached) {
   }
   EXPECT_EQ(count, 100u);
   EXPECT_TRUE(page_is_right(cached));
+}
+
+TEST_P(FsFailuresTest, ALayerIsReadFromTheStoreThatAttachedItLast) {
+  start_with_noise();
+  const uint64_t pages[] = {spot_from(1 << 20).page, spot_from(3 << 20).page,
+                            spot_from(7 << 20).page};
+  put_in_other_store();
+  ControlClient client = varvefs_.connect();
+  const auto again = attach_from(client, other_directory());
+  ASSERT_EQ(again.status, 200);
+  EXPECT_EQ(VarvefsProcess::image_of(again), image_);
+  must(remove_tree(varvefs_.store_directory()));
+  for (const uint64_t page : pages) EXPECT_TRUE(page_is_right(page));
+  EXPECT_EQ(attach_from(client, varvefs_.store_directory()).status, 404);
+  EXPECT_TRUE(page_is_right(spot_from(5 << 20).page));
+}
+
+TEST_P(FsFailuresTest, AStoreThatAttachedALayerLaterAndFailsHarmsNoReaderOfTheFirst) {
+  start_with_noise();
+  const uint64_t pages[] = {spot_from(1 << 20).page, spot_from(3 << 20).page,
+                            spot_from(7 << 20).page};
+  put_in_other_store();
+  ControlClient client = varvefs_.connect();
+  ASSERT_EQ(attach_from(client, other_directory()).status, 200);
+  // Wrong bytes, then no bytes, then no map.
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(other_directory() + "/packs")) {
+    if (!entry.is_regular_file()) continue;
+    const uint64_t size = entry.file_size();
+    std::filesystem::resize_file(entry.path(), 0);
+    std::filesystem::resize_file(entry.path(), size);
+  }
+  EXPECT_TRUE(page_is_right(pages[0]));
+  ASSERT_EQ(attach_from(client, other_directory()).status, 200);
+  std::filesystem::remove_all(other_directory() + "/packs");
+  EXPECT_TRUE(page_is_right(pages[1]));
+  ASSERT_EQ(attach_from(client, other_directory()).status, 200);
+  must(remove_tree(other_directory()));
+  EXPECT_TRUE(page_is_right(pages[2]));
+  Bytes bytes;
+  ASSERT_EQ(direct_read_errno(image_, 0, 4 << 20, &bytes), 0) << varvefs_.log();
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), layer_.image.begin()));
+  // With both gone it is an error as ever.
+  must(remove_tree(varvefs_.store_directory()));
+  EXPECT_EQ(direct_read_errno(image_, spot_from(5 << 20).page), EIO);
+}
+
+TEST_P(FsFailuresTest, AStoreMadeAnewAtItsPathIsSeen) {
+  start_with_noise();
+  const std::string directory = varvefs_.store_directory();
+  const uint64_t page = spot_from(1 << 20).page;
+  std::filesystem::rename(directory, varvefs_.scratch() + "/aside");
+  ControlClient client = varvefs_.connect();
+  EXPECT_EQ(attach_from(client, directory).status, 404);
+  const auto store = chunkstore::open_store(directory, true).value();
+  const TestLayer again = put_directory(*store, varvefs_.scratch() + "/source/directory");
+  put_image(*store, {again.id}, "app:v2");
+  EXPECT_EQ(attach_from(client, directory).status, 404);
+  const auto answer = attach_from(client, directory, "app:v2");
+  ASSERT_EQ(answer.status, 200);
+  EXPECT_TRUE(read_file(VarvefsProcess::tree_of(answer) + "/1", 100));
+  // Who attached from the store before still reads from it.
+  EXPECT_TRUE(page_is_right(page));
+}
+
+TEST_P(FsFailuresTest, ALayerAttachedFromManyStoresInTurnHoldsNoneOfThem) {
+  start_with_noise();
+  const std::string tree = varvefs_.scratch() + "/source/directory";
+  // More than varvefs has in use at the same time.
+  for (int i = 0; i < 70; ++i) {
+    const std::string directory = other_directory() + std::to_string(i);
+    const auto store = chunkstore::open_store(directory, true).value();
+    put_image(*store, {put_directory(*store, tree).id}, "app:v1");
+  }
+  ControlClient first = varvefs_.connect();
+  ASSERT_EQ(attach_from(first, other_directory() + "0").status, 200);
+  for (int i = 1; i < 70; ++i) {
+    {
+      ControlClient client = varvefs_.connect();
+      const auto answer = attach_from(client, other_directory() + std::to_string(i));
+      ASSERT_EQ(answer.status, 200) << i << varvefs_.log();
+      ASSERT_TRUE(read_file(VarvefsProcess::tree_of(answer) + "/1", 100));
+    }
+    while (first.get("/v1/status").value().body.at("attachments").to_number<int>() != 2) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
 }
 
 TEST_P(FsFailuresTest, ChunksThatMovedAreFoundByTheNewPlacement) {

@@ -14,10 +14,11 @@ class NodeTableTest : public ::testing::Test {
  protected:
   NodeTableTest() {
     for (int i = 0; i < 2; ++i) {
-      const std::string source = dir_.path() + "/source" + std::to_string(i);
-      test::must(make_directories(source + "/directory" + std::to_string(i)));
-      const auto built = test::put_directory(*store_, source);
-      layers_.push_back(AttachedLayer::open(session_, built.id, dir_.path(), kNoDeadline).value());
+      const std::string tree = dir_.path() + "/source" + std::to_string(i);
+      test::must(make_directories(tree + "/directory" + std::to_string(i)));
+      const auto built = test::put_directory(*store_, tree);
+      auto source = LayerSource::open(session_, store_, built.id, dir_.path(), kNoDeadline).value();
+      layers_.push_back(AttachedLayer::open(std::move(source), dir_.path(), kNoDeadline).value());
     }
   }
   static Node root() {
@@ -29,16 +30,9 @@ class NodeTableTest : public ::testing::Test {
   TempDir dir_ = TempDir::create("varve-node-table-").value();
   std::shared_ptr<chunkstore::Store> store_ =
       chunkstore::open_store(dir_.path() + "/store", true).value();
-  std::shared_ptr<StoreSession> session_ = open_session();
+  std::shared_ptr<StoreSession> session_ = std::make_shared<StoreSession>(
+      "store", [this](const std::string&) { return store_; }, 1, [] { return nullptr; });
   std::vector<std::shared_ptr<AttachedLayer>> layers_;
-
- private:
-  std::shared_ptr<StoreSession> open_session() {
-    auto session = std::make_shared<StoreSession>(
-        "store", [this](const std::string&) { return store_; }, 1, [] { return nullptr; });
-    test::must(session->open());
-    return session;
-  }
 };
 
 TEST_F(NodeTableTest, NodeIdsDependOnDomainAndLayerOnly) {
@@ -108,10 +102,10 @@ TEST_F(NodeTableTest, RefusesALayerWhoseNodesWouldMeetAnothers) {
 
 TEST_F(NodeTableTest, ALayerIsSharedByDomains) {
   NodeTable nodes;
-  EXPECT_EQ(nodes.find_layer(layers_[0]->id(), *session_), nullptr);
+  EXPECT_EQ(nodes.find_layer(layers_[0]->id(), *store_), nullptr);
   nodes.attach("a", layers_[0]).value();
-  EXPECT_EQ(nodes.find_layer(layers_[0]->id(), *session_), layers_[0]);
-  EXPECT_EQ(nodes.find_layer(layers_[1]->id(), *session_), nullptr);
+  EXPECT_EQ(nodes.find_layer(layers_[0]->id(), *store_), layers_[0]);
+  EXPECT_EQ(nodes.find_layer(layers_[1]->id(), *store_), nullptr);
 }
 
 }  // namespace

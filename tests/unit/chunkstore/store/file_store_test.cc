@@ -162,6 +162,17 @@ TEST_F(FileStoreTest, AStoreDirectoryRemovedUnderneathIsNotFound) {
   EXPECT_FALSE(store_->put_if_absent("packs/b", as_bytes("x"), kNoDeadline));
 }
 
+TEST_F(FileStoreTest, AStoreIsCurrentWhileItsPathNamesIt) {
+  EXPECT_TRUE(store_->is_current());
+  ASSERT_TRUE(store_->put_if_absent("packs/a", as_bytes("x"), kNoDeadline));
+  EXPECT_TRUE(store_->is_current());
+  ASSERT_TRUE(remove_tree(path_));
+  EXPECT_FALSE(store_->is_current());
+  const auto again = open_file_store(path_, true).value();
+  EXPECT_TRUE(again->is_current());
+  EXPECT_FALSE(store_->is_current());
+}
+
 // One of everything that writes. Acknowledged keys are added to `done`.
 Status write_all_kinds(Store& store, std::set<std::string>& done) {
   VARVE_TRY(store.put_if_absent("images/a", as_bytes("image"), kNoDeadline));
