@@ -315,6 +315,28 @@ TEST_P(FsFailuresTest, AStoreThatAttachedALayerLaterAndFailsHarmsNoReaderOfTheFi
   EXPECT_EQ(direct_read_errno(image_, spot_from(5 << 20).page), EIO);
 }
 
+TEST_P(FsFailuresTest, ReadersGoOnWhileALayerIsAttachedFromTwoStoresByTurns) {
+  start_with_noise();
+  put_in_other_store();
+  Child reader([&] {
+    for (uint64_t page = 0; page + kPage <= layer_.image.size(); page += 5 * kPage) {
+      if (!page_is_right(page)) return 1;
+    }
+    return 0;
+  });
+  std::vector<std::thread> threads;
+  for (const std::string& directory : {varvefs_.store_directory(), other_directory()}) {
+    threads.emplace_back([&, directory] {
+      while (!reader.has_ended()) {
+        ControlClient client = varvefs_.connect();
+        EXPECT_EQ(attach_from(client, directory).status, 200);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(reader.wait(), 0);
+}
+
 TEST_P(FsFailuresTest, AStoreMadeAnewAtItsPathIsSeen) {
   start_with_noise();
   const std::string directory = varvefs_.store_directory();
