@@ -80,8 +80,9 @@ void add_build(CLI::App& app, CommandLine& line) {
       .add_option("--source-type", options.source_type,
                   "auto, directory, tar, oci-layout or docker-archive")
       ->transform(CLI::CheckedTransformer(kSourceTypes).description(""));
-  command.add_option("--platform", options.platform,
-                     "os/architecture[/variant] to take from an OCI index (default: linux/amd64)");
+  command.add_option(
+      "--platform", options.platform,
+      "os/architecture[/variant] that an OCI image has to be for (default: linux/amd64)");
   command.add_option("--reference", options.reference,
                      "Image to take where an archive holds several");
   add_pack(command, options.pack);
@@ -157,7 +158,7 @@ void add_export(CLI::App& app, CommandLine& line) {
   ExportOptions& options = line.export_;
   command.add_option("IMAGE", options.image, kImageHelp)->required();
   CLI::Option_group& kind = *command.add_option_group("Output");
-  kind.add_option("--erofs", options.erofs_file, "As an EROFS image");
+  kind.add_option("--erofs", options.erofs_file, "As an EROFS image; - is standard output");
   kind.add_option("--tar", options.tar_file, "As a tar; - is standard output");
   kind.require_option(1);
   add_common(command, options);

@@ -15,8 +15,8 @@ namespace {
 
 Status print_result(const ExportOptions& options, const ToolIo& io,
                     const boost::json::object& result, const std::string& text) {
-  // The archive itself may be what standard output carries.
-  if (options.tar_file == "-") return {};
+  // The file itself may be what standard output carries.
+  if (options.tar_file == "-" || options.erofs_file == "-") return {};
   if (options.is_json) {
     print_json(io, result);
   } else {

@@ -84,8 +84,8 @@ bool begins_image_archive(std::string_view path) {
   return Digest::from_hex(stem).has_value();
 }
 
-/// Reads the first member of the tar, and nothing when it is none: that is for the tar source to
-/// report.
+/// Reads the tar up to its first member that is not the root (`tar -C layout -c .` begins with it).
+/// What is wrong with it is for the tar source to report.
 Result<bool> may_be_image_archive(const std::string& path) {
   VARVE_ASSIGN(UniqueFd fd, open_file(path, O_RDONLY));
   struct stat status;
@@ -95,10 +95,13 @@ Result<bool> may_be_image_archive(const std::string& path) {
   if (!plain) return false;
   chunkstore::tar::Reader reader(**plain);
   chunkstore::tar::Member member;
-  const auto has_member = reader.next(member);
-  if (!has_member || !*has_member) return false;
-  const auto name = chunkstore::normalise_archive_path(member.path);
-  return name && begins_image_archive(*name);
+  for (;;) {
+    const auto has_member = reader.next(member);
+    if (!has_member || !*has_member) return false;
+    const auto name = chunkstore::normalise_archive_path(member.path);
+    if (!name) return false;
+    if (!name->empty()) return begins_image_archive(*name);
+  }
 }
 
 Result<SourcePlan> plan_auto(const BuildOptions& options) {

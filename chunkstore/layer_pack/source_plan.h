@@ -24,8 +24,8 @@ struct SourcePlan {
 
 /// Finds out what options.source is (unless options.source_type says) and opens it. A directory
 /// with `oci-layout` and `index.json` is an OCI layout; a tar is an image archive when its first
-/// member is one that image archives begin with and it holds `manifest.json`, or `oci-layout` and
-/// `index.json`.
+/// member besides the root is one that image archives begin with and it holds `manifest.json`, or
+/// `oci-layout` and `index.json`.
 Result<SourcePlan> plan_source(const BuildOptions& options);
 
 }  // namespace varve::layer_pack

@@ -107,9 +107,19 @@ struct Descriptor {
   std::string media_type;
   std::string sha256;
   uint64_t size = 0;
-  std::string platform;  ///< "" = not stated.
+  std::string platform;  ///< As platform_of().
   std::map<std::string, std::string> annotations;
 };
+
+/// `os/architecture[/variant]` as `object`, an image's configuration or the member `platform` of a
+/// descriptor, states it; "" where it does not.
+Result<std::string> platform_of(const Object& object) {
+  VARVE_ASSIGN(const std::string os, json_fields::get_string(object, "os"));
+  VARVE_ASSIGN(const std::string architecture, json_fields::get_string(object, "architecture"));
+  VARVE_ASSIGN(const std::string variant, json_fields::get_string(object, "variant"));
+  if (os.empty() || architecture.empty()) return std::string();
+  return os + "/" + architecture + (variant.empty() ? "" : "/" + variant);
+}
 
 Result<Descriptor> parse_descriptor(const Object& object) {
   Descriptor descriptor;
@@ -119,12 +129,7 @@ Result<Descriptor> parse_descriptor(const Object& object) {
   VARVE_ASSIGN(descriptor.size, json_fields::get_natural(object, "size"));
   VARVE_ASSIGN(descriptor.annotations, json_fields::get_string_map(object, "annotations"));
   VARVE_ASSIGN(const Object platform, json_fields::get_object(object, "platform"));
-  if (!platform.empty()) {
-    VARVE_ASSIGN(const std::string os, json_fields::get_string(platform, "os"));
-    VARVE_ASSIGN(const std::string architecture, json_fields::get_string(platform, "architecture"));
-    VARVE_ASSIGN(const std::string variant, json_fields::get_string(platform, "variant"));
-    descriptor.platform = os + "/" + architecture + (variant.empty() ? "" : "/" + variant);
-  }
+  VARVE_ASSIGN(descriptor.platform, platform_of(platform));
   return descriptor;
 }
 
@@ -214,6 +219,20 @@ bool has_reference(const Descriptor& descriptor, const std::string& reference) {
   });
 }
 
+/// The platform that the configuration of the image `manifest` states; "" where it does not, or is
+/// no configuration of an image.
+Result<std::string> config_platform(const ImageFiles& files, const Descriptor& manifest) {
+  VARVE_ASSIGN(const Object object, read_json_blob(files, manifest));
+  VARVE_ASSIGN(const Object config_object, json_fields::get_object(object, "config"));
+  VARVE_ASSIGN(const Descriptor config, parse_descriptor(config_object));
+  if (config.media_type != "application/vnd.oci.image.config.v1+json" &&
+      config.media_type != "application/vnd.docker.container.image.v1+json") {
+    return std::string();
+  }
+  VARVE_ASSIGN(const Object config_json, read_json_blob(files, config));
+  return platform_of(config_json);
+}
+
 /// Collects the image manifests below an index that fit the options.
 class ManifestFinder {
  public:
@@ -233,7 +252,7 @@ class ManifestFinder {
         VARVE_ASSIGN(const Object inner, read_json_blob(files_, descriptor));
         VARVE_TRY(visit(inner, depth + 1, is_wanted));
       } else if (is_wanted && is_manifest(descriptor.media_type)) {
-        add(std::move(descriptor));
+        VARVE_TRY(add(std::move(descriptor)));
       }
     }
     return {};
@@ -256,12 +275,16 @@ class ManifestFinder {
   }
 
  private:
-  void add(Descriptor descriptor) {
+  Status add(Descriptor descriptor) {
+    if (descriptor.platform.empty()) {
+      VARVE_ASSIGN(descriptor.platform, config_platform(files_, descriptor));
+    }
     if (!descriptor.platform.empty() && !is_platform(descriptor.platform, options_.platform)) {
       other_platforms_.insert(descriptor.platform);
-      return;
+      return {};
     }
     found_.emplace(descriptor.sha256, std::move(descriptor));
+    return {};
   }
 
   const ImageFiles& files_;
@@ -342,6 +365,11 @@ Result<OciImage> open_docker_image(const ImageFiles& files, const OciOptions& op
   VARVE_ASSIGN(const FileRange config_file, require_file(files, config_name));
   VARVE_ASSIGN(const Bytes config_text, read_json_file(config_file, config_name));
   VARVE_ASSIGN(const Object config, json_fields::parse_object(config_text));
+  VARVE_ASSIGN(const std::string platform, platform_of(config));
+  if (!platform.empty() && !is_platform(platform, options.platform)) {
+    return fail(ErrorCode::kNotFound,
+                "no image for platform " + options.platform + "; there is " + platform);
+  }
   OciImage image;
   VARVE_ASSIGN(image.config, parse_config(config));
   VARVE_ASSIGN(const Object rootfs, json_fields::get_object(config, "rootfs"));

@@ -12,7 +12,8 @@
 namespace varve::chunkstore {
 
 struct OciOptions {
-  /// `os/architecture[/variant]`: which member of a multi-platform index is taken.
+  /// `os/architecture[/variant]`: which member of a multi-platform index is taken. An image is for
+  /// what its descriptor in the index says, or else its configuration; one that says nothing fits.
   std::string platform = "linux/amd64";
   /// Name or tag of the image where the layout holds several; "" = there must be just one.
   std::string reference;

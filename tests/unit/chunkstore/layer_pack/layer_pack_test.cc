@@ -370,6 +370,41 @@ TEST_F(LayerPackTest, AFullDiskForTheOutputIsAnError) {
   EXPECT_EQ(run({"export", "a", "--erofs", "/dev/full"}), 10) << err_;
 }
 
+TEST_F(LayerPackTest, AnExportToStandardOutputIsAllThatIsWrittenThere) {
+  write("tree/f", "x");
+  ok({"build", path("tree"), "--tag", "a"});
+  for (const char* flag : {"--tar", "--erofs"}) {
+    ok({"export", "a", flag, path("file")});
+    const UniqueFd saved(::fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0));
+    const UniqueFd piped = open_file(path("piped"), O_WRONLY | O_CREAT | O_TRUNC).value();
+    ::dup2(piped.get(), STDOUT_FILENO);
+    const std::string text = ok({"export", "a", flag, "-"});
+    ::dup2(saved.get(), STDOUT_FILENO);
+    EXPECT_EQ(text, "");
+    EXPECT_EQ(read_file(path("piped"), 1 << 30).value(), read_file(path("file"), 1 << 30).value());
+  }
+}
+
+TEST_F(LayerPackTest, AnImageArchiveMayBeginWithItsRoot) {
+  const std::string layer = TarBuilder().member({.name = "inside"}, "x").bytes();
+  const std::string config =
+      R"({"architecture":"amd64","os":"linux","rootfs":{"diff_ids":["sha256:)" +
+      sha256(as_bytes(layer)).hex() + R"("]}})";
+  write("image.tar", TarBuilder()
+                         .member({.name = "./", .type = '5'})
+                         .member({.name = "./manifest.json"}, R"([{"Config":"c","Layers":["l"]}])")
+                         .member({.name = "./c"}, config)
+                         .member({.name = "./l"}, layer)
+                         .bytes());
+  ok({"build", path("image.tar"), "--tag", "a:1"});
+  EXPECT_NE(ok({"ls", "a:1"}).find("inside"), std::string::npos) << out_;
+  EXPECT_EQ(out_.find("manifest.json"), std::string::npos) << out_;
+  EXPECT_EQ(run({"build", path("image.tar"), "--platform", "linux/arm64"}), 3);
+  EXPECT_NE(err_.find("there is linux/amd64"), std::string::npos) << err_;
+  write("only-root.tar", TarBuilder().member({.name = "./", .type = '5'}).bytes());
+  ok({"build", path("only-root.tar")});
+}
+
 TEST_F(LayerPackTest, ASourceTypeOverridesWhatItLooksLike) {
   write("tree/oci-layout", "{}");
   write("tree/index.json", "{}");
