@@ -10,6 +10,9 @@ struct ToolIo {
   std::FILE* err = stderr;
   /// True when `err` is a terminal: progress bars instead of plain lines.
   bool err_is_terminal = false;
+  /// The errno with which writing to `out` first failed, 0 = it did not. stdio forgets it, so those
+  /// who write keep it here.
+  mutable int out_errno = 0;
 };
 
 }  // namespace varve

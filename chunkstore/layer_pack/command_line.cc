@@ -21,6 +21,25 @@ const std::map<std::string, SourceType> kSourceTypes = {
     {"oci-layout", SourceType::kOciLayout},
     {"docker-archive", SourceType::kDockerArchive}};
 
+/// Replaces the name of a source type by its number, which is how an enumeration is parsed.
+std::string to_source_type(std::string& text) {
+  const auto found = kSourceTypes.find(text);
+  if (found == kSourceTypes.end()) {
+    return varve::quoted(text) + " is not auto, directory, tar, oci-layout or docker-archive";
+  }
+  text = std::to_string(static_cast<int>(found->second));
+  return "";
+}
+
+/// The first argument where it is in the place of a subcommand and is none.
+std::optional<std::string> unknown_subcommand(const CLI::App& app, int argc,
+                                              const char* const* argv) {
+  if (argc < 2 || *argv[1] == '-') return {};
+  const auto has_name = [&](const CLI::App* command) { return command->get_name() == argv[1]; };
+  if (!app.get_subcommands(has_name).empty()) return {};
+  return argv[1];
+}
+
 /// Everything that the command line can say, and what it asked for.
 struct CommandLine {
   BuildOptions build;
@@ -79,7 +98,7 @@ void add_build(CLI::App& app, CommandLine& line) {
   command
       .add_option("--source-type", options.source_type,
                   "auto, directory, tar, oci-layout or docker-archive")
-      ->transform(CLI::CheckedTransformer(kSourceTypes).description(""));
+      ->transform(CLI::Validator(to_source_type, ""));
   command.add_option(
       "--platform", options.platform,
       "os/architecture[/variant] that an OCI image has to be for (default: linux/amd64)");
@@ -229,6 +248,10 @@ int layer_pack_main(int argc, const char* const* argv, const ToolIo& io) {
     std::fputs(text.c_str(), io.out);
     return 0;
   } catch (const CLI::ParseError& error) {
+    if (const auto unknown = unknown_subcommand(app, argc, argv)) {
+      return report(io, Error(ErrorCode::kInvalidArgument,
+                              "there is no command " + varve::quoted(*unknown) + " (see --help)"));
+    }
     return report(io,
                   Error(ErrorCode::kInvalidArgument, std::string(error.what()) + " (see --help)"));
   }

@@ -46,7 +46,7 @@ Status print_node(const ToolIo& io, bool is_json, const erofs::MergedTree& tree,
       object["target"] = std::move(link);
     }
     print_json(io, object);
-    return {};
+    return output_status(io);
   }
   const bool is_device = S_ISCHR(inode.mode) || S_ISBLK(inode.mode);
   const std::string size =
@@ -58,13 +58,14 @@ Status print_node(const ToolIo& io, bool is_json, const erofs::MergedTree& tree,
                   std::string(indent, ' '), shown_name(path));
   if (S_ISLNK(inode.mode)) line += " -> " + shown_name(target);
   print_line(io, line);
-  return {};
+  return output_status(io);
 }
 
 Status list_images(const ListOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(auto store, chunkstore::open_store(options.store, /*create=*/false));
   const chunkstore::ImageStore images(std::move(store));
-  VARVE_ASSIGN(const auto refs, images.refs(store_deadline()));
+  std::vector<Error> damaged;
+  VARVE_ASSIGN(const auto refs, images.refs(store_deadline(), &damaged));
   for (const chunkstore::StoredRef& ref : refs) {
     if (options.is_json) {
       print_json(io, json::object{{"ref", ref.name.to_string()}, {"image", ref.image.hex()}});
@@ -72,7 +73,8 @@ Status list_images(const ListOptions& options, const ToolIo& io) {
       print_line(io, fmt::format("{}  {}", ref.image.short_hex(), ref.name.to_string()));
     }
   }
-  return finish_output(io);
+  VARVE_TRY(finish_output(io));
+  return report_damaged_names(io, options.store, damaged);
 }
 
 json::object config_json(const chunkstore::ImageConfig& config) {
@@ -144,6 +146,10 @@ Status run_ls(const ListOptions& options, const ToolIo& io) {
 Status run_tree(const ListOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(const ImageView view, open_view(options, options.image));
   VARVE_ASSIGN(const erofs::MergedNode node, view.find(options.path, /*follow_last=*/true));
+  if (!node.is_directory()) {
+    VARVE_TRY(print_node(io, options.is_json, view.tree(), node, options.path, 0));
+    return finish_output(io);
+  }
   VARVE_TRY(erofs::walk_tree(view.tree(), node, "", [&](const erofs::WalkStep& step) {
     if (options.is_json) return print_node(io, true, view.tree(), step.node, step.path, 0);
     const std::string name = step.depth == 0 ? "/" : std::string(chunkstore::base_name(step.path));
@@ -162,7 +168,8 @@ Status run_cat(const CatOptions& options, const ToolIo& io) {
   Bytes buffer(std::min<uint64_t>(inode.size, kCopyBytes));
   for (uint64_t offset = 0; offset < inode.size;) {
     VARVE_ASSIGN(const size_t got, view.tree().reader(node).read(inode, offset, buffer));
-    if (std::fwrite(buffer.data(), 1, got, io.out) != got) break;  // finish_output() says why
+    write_output(io, ByteView(buffer).first(got));
+    VARVE_TRY(output_status(io));
     offset += got;
   }
   return finish_output(io);
@@ -176,7 +183,8 @@ Status run_inspect(const InspectOptions& options, const ToolIo& io) {
   json::array refs;
   if (name.image) {
     found["image"] = name.image->id.hex();
-    VARVE_ASSIGN(const auto all_refs, images.refs(store_deadline()));
+    std::vector<Error> damaged;  // what it would have said is not known
+    VARVE_ASSIGN(const auto all_refs, images.refs(store_deadline(), &damaged));
     for (const chunkstore::StoredRef& ref : all_refs) {
       if (ref.image == name.image->id) refs.emplace_back(ref.name.to_string());
     }

@@ -169,7 +169,8 @@ Status run_stats(const StatsOptions& options, const ToolIo& io) {
   } else {
     print_stats(io, stats);
   }
-  return finish_output(io);
+  VARVE_TRY(finish_output(io));
+  return report_damaged_names(io, options.store, stats.damaged_refs);
 }
 
 Status run_gc(const GcOptions& options, const ToolIo& io) {

@@ -119,16 +119,39 @@ void print_json(const ToolIo& io, const json::value& value) {
 }
 
 void print_line(const ToolIo& io, std::string_view line) {
-  std::fwrite(line.data(), 1, line.size(), io.out);
-  std::fputc('\n', io.out);
+  write_output(io, as_bytes(line));
+  write_output(io, as_bytes("\n"));
+}
+
+void write_output(const ToolIo& io, ByteView bytes) {
+  if (io.out_errno != 0) return;
+  errno = 0;
+  if (std::fwrite(bytes.data(), 1, bytes.size(), io.out) != bytes.size()) {
+    io.out_errno = errno == 0 ? EIO : errno;
+  }
+}
+
+Status output_status(const ToolIo& io) {
+  if (io.out_errno == 0) return {};
+  return fail_errno(io.out_errno, "writing to standard output");
+}
+
+Status report_damaged_names(const ToolIo& io, const std::string& store,
+                            const std::vector<Error>& damaged) {
+  if (damaged.empty()) return {};
+  for (const Error& error : damaged) {
+    fmt::print(io.err, "layer-pack: {}\n", error.to_string());
+  }
+  return fail(ErrorCode::kCorruption, fmt::format("{} damaged name{} in store {}", damaged.size(),
+                                                  damaged.size() == 1 ? "" : "s", quoted(store)));
 }
 
 Status finish_output(const ToolIo& io) {
   errno = 0;
-  if (std::fflush(io.out) != 0 || std::ferror(io.out) != 0) {
-    return fail_errno(errno == 0 ? EIO : errno, "writing to standard output");
+  if (io.out_errno == 0 && (std::fflush(io.out) != 0 || std::ferror(io.out) != 0)) {
+    io.out_errno = errno == 0 ? EIO : errno;
   }
-  return {};
+  return output_status(io);
 }
 
 }  // namespace varve::layer_pack

@@ -3,7 +3,9 @@
 #include <boost/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/tool_io.h"
 #include "chunkstore/erofs/reader.h"
@@ -23,11 +25,19 @@ void add_path(boost::json::object& object, std::string_view path);
 /// The attributes of an inode as JSON members.
 void add_inode(boost::json::object& object, const chunkstore::erofs::Inode& inode);
 
+/// Writes to io.out, unless that failed before.
+void write_output(const ToolIo& io, ByteView bytes);
+/// Whether that went well so far: a long listing stops when nobody reads it. Errors: as
+/// finish_output().
+Status output_status(const ToolIo& io);
 /// Writes `value` and a newline.
 void print_json(const ToolIo& io, const boost::json::value& value);
 void print_line(const ToolIo& io, std::string_view line);
-/// kIo when something that was printed before did not reach its destination (a full disk, a closed
-/// pipe).
+/// Fails, with the errno of it, when something that was printed before did not reach its
+/// destination (a full disk, a closed pipe).
 Status finish_output(const ToolIo& io);
+/// Names damaged names on standard error. kCorruption when there are any.
+Status report_damaged_names(const ToolIo& io, const std::string& store,
+                            const std::vector<Error>& damaged);
 
 }  // namespace varve::layer_pack

@@ -87,7 +87,8 @@ Result<Digest> ImageStore::ref(const RefName& ref, Deadline deadline) const {
   return id;
 }
 
-Result<std::vector<StoredRef>> ImageStore::refs(Deadline deadline) const {
+Result<std::vector<StoredRef>> ImageStore::refs(Deadline deadline,
+                                                std::vector<Error>* damaged) const {
   std::vector<RefName> names;
   const auto visit = [&](const std::string& key, const ObjectInfo&) -> Status {
     const std::string_view text = std::string_view(key).substr(kRefsPrefix.size());
@@ -102,6 +103,10 @@ Result<std::vector<StoredRef>> ImageStore::refs(Deadline deadline) const {
     auto id = ref(name, deadline);
     // Removed since it was listed.
     if (!id && id.error().code() == ErrorCode::kNotFound) continue;
+    if (!id && damaged != nullptr && id.error().code() == ErrorCode::kCorruption) {
+      damaged->push_back(std::move(id).error());
+      continue;
+    }
     if (!id) return tl::unexpected(std::move(id).error());
     refs.push_back({std::move(name), *id});
   }

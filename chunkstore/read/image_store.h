@@ -45,7 +45,10 @@ class ImageStore {
   /// What `ref` points at. Errors: kNotFound.
   Result<Digest> ref(const RefName& ref, Deadline deadline) const;
   /// Sorted by name. Keys below `refs/` that are no ref are left out.
-  Result<std::vector<StoredRef>> refs(Deadline deadline) const;
+  /// @param damaged  When not null, takes an error for each ref whose content is damaged, in place
+  ///                 of failing with the first.
+  Result<std::vector<StoredRef>> refs(Deadline deadline,
+                                      std::vector<Error>* damaged = nullptr) const;
   /// Ids of all images, sorted, tagged or not.
   Result<std::vector<Digest>> images(Deadline deadline) const;
   /// Removes a ref; the image stays until garbage collection. Errors: kNotFound.

@@ -75,7 +75,7 @@ Result<StoreStats> StatsCollector::run() {
   VARVE_TRY(count_objects());
   VARVE_ASSIGN(const auto ids, images_.images(kNoDeadline));
   for (const Digest& id : ids) VARVE_TRY(read_image(id));
-  VARVE_ASSIGN(const auto refs, images_.refs(kNoDeadline));
+  VARVE_ASSIGN(const auto refs, images_.refs(kNoDeadline, &stats_.damaged_refs));
   stats_.ref_count = refs.size();
   for (const StoredRef& ref : refs) {
     const auto image = std::ranges::find(stats_.images, ref.image, &ImageStats::id);

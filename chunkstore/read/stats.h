@@ -42,6 +42,7 @@ struct StoreStats {
   uint64_t stored_bytes = 0;        ///< Of those.
   uint64_t image_bytes = 0;         ///< Sum of all images' sizes: what it would be without sharing.
   std::vector<ImageStats> images;   ///< Sorted by id.
+  std::vector<Error> damaged_refs;  ///< Not in ref_count.
   std::vector<SharedStats> shared;  ///< Pairs that share something, in order of the indexes.
 
   /// image_bytes / raw_bytes: how often a distinct byte is used. 0 for an empty store.
@@ -57,7 +58,8 @@ struct StoreStats {
 
 /// Sizes and sharing of all images of a store, tagged or not. Reads every layer's chunk list, not
 /// the chunks: ~60 bytes of memory a distinct chunk.
-/// @param spool_directory  For the chunk lists. Errors: the first object that cannot be read.
+/// @param spool_directory  For the chunk lists. Errors: the first object, refs aside, that
+/// cannot be read.
 Result<StoreStats> collect_stats(std::shared_ptr<Store> store, const std::string& spool_directory);
 
 }  // namespace varve::chunkstore

@@ -224,15 +224,19 @@ class Interruptions(FailureTest):
 
     def test_an_output_nobody_reads_is_an_error(self):
         source = self.source()
+        for number in range(300):
+            (source / f"{number:0100}").write_text("")
         (source / "f").write_bytes(random.Random(4).randbytes(4 << 20))
         self.succeeds("build", source, "--tag", "a")
-        for arguments in (("cat", "a", "f"), ("export", "a", "--tar", "-")):
+        for arguments in (("cat", "a", "f"), ("ls", "a"), ("tree", "a", "--json"), ("ls",),
+                          ("export", "a", "--tar", "-"), ("export", "a", "--erofs", "-")):
             process = self.start(*arguments)
             process.stdout.close()
             err = process.stderr.read()
             self.assertGreater(process.wait(timeout=RUN_TIMEOUT_S), 0, err)
             process.stderr.close()
             self.assertIn("standard output", err)
+            self.assertIn("Broken pipe", err)
 
 
 class Memory(FailureTest):

@@ -370,6 +370,47 @@ TEST_F(LayerPackTest, AFullDiskForTheOutputIsAnError) {
   EXPECT_EQ(run({"export", "a", "--erofs", "/dev/full"}), 10) << err_;
 }
 
+TEST_F(LayerPackTest, WhatIsWrongWithACommandLineIsNamed) {
+  write("tree/f", "x");
+  const auto expect = [&](const std::vector<std::string>& arguments, const std::string& text) {
+    EXPECT_EQ(run(arguments), 2);
+    EXPECT_NE(err_.find(text), std::string::npos) << err_;
+  };
+  expect({"bogus"}, "no command 'bogus'");
+  expect({"bogus", "--json"}, "no command 'bogus'");
+  expect({"build", path("tree"), "--source-type", "foo"}, "'foo' is not auto, directory, tar,");
+  expect({"build", path("tree"), "--source-type", "2"}, "'2' is not auto");
+  expect({"ls", "--store", ""}, "'' is neither an absolute path nor a file:// URL");
+  ok({"build", path("tree"), "--source-type", "directory"});
+}
+
+TEST_F(LayerPackTest, TreeNamesAFileAsLsDoes) {
+  write("tree/d/f", "x");
+  ok({"build", path("tree"), "--tag", "a"});
+  for (const std::vector<std::string>& rest : {std::vector<std::string>{}, {"--json"}}) {
+    std::vector<std::string> ls{"ls", "a", "d/f"}, tree{"tree", "a", "d/f"};
+    ls.insert(ls.end(), rest.begin(), rest.end());
+    tree.insert(tree.end(), rest.begin(), rest.end());
+    EXPECT_EQ(ok(tree), ok(ls));
+    EXPECT_NE(out_.find("d/f"), std::string::npos) << out_;
+  }
+}
+
+TEST_F(LayerPackTest, ADamagedNameIsNamedAndTheOthersAreListed) {
+  write("tree/f", "x");
+  ok({"build", path("tree"), "--tag", "a:1"});
+  ok({"build", path("tree"), "--tag", "b:1"});
+  ok({"build", path("tree"), "--tag", "c:1"});
+  write("store/refs/b:1", "damage");
+  for (const char* command : {"ls", "stats"}) {
+    EXPECT_EQ(run({command}), 6);
+    EXPECT_NE(out_.find("a:1"), std::string::npos) << out_;
+    EXPECT_NE(out_.find("c:1"), std::string::npos) << out_;
+    EXPECT_NE(err_.find("b:1"), std::string::npos) << err_;
+  }
+  ok({"inspect", "a:1"});
+}
+
 TEST_F(LayerPackTest, AnExportToStandardOutputIsAllThatIsWrittenThere) {
   write("tree/f", "x");
   ok({"build", path("tree"), "--tag", "a"});
