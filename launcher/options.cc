@@ -195,6 +195,7 @@ Result<Spec> parse_run(const std::vector<std::string>& args) {
     spec.command.erase(spec.command.begin());
   }
   if (spec.image.empty()) return wrong("no image given; see varve --help");
+  if (spec.store.empty()) return wrong("--store must not be empty");
   return spec;
 }
 
@@ -222,6 +223,7 @@ Result<MountSpec> parse_mount(const std::vector<std::string>& args, bool with_im
   }
   spec.directory = operands.back();
   if (with_image) spec.image = operands[0];
+  if (spec.store.empty()) return wrong("--store must not be empty");
   VARVE_TRY(validate_layers(spec.extra_layers, spec.domain, spec.run_dir));
   return spec;
 }

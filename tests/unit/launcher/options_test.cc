@@ -92,7 +92,8 @@ TEST(OptionsTest, WrongCommandLinesAreRefused) {
        {Words{}, Words{"--"}, Words{""}, Words{"--memory"}, Words{"--memory", "x", "image"},
         Words{"--cpus", "x", "image"}, Words{"--pids", "-1", "image"},
         Words{"--net", "bridge", "image"}, Words{"--nope", "image"}, Words{"--keep=yes", "image"},
-        Words{"image", "--nope"}, Words{"-x", "image"}}) {
+        Words{"--store", "", "image"}, Words{"--store=", "image"}, Words{"image", "--nope"},
+        Words{"-x", "image"}}) {
     const auto spec = parse_run(words);
     ASSERT_FALSE(spec) << testing::PrintToString(words);
     EXPECT_EQ(spec.error().code(), ErrorCode::kInvalidArgument);
@@ -107,6 +108,7 @@ TEST(OptionsTest, MountTakesAnImageAndADirectory) {
   EXPECT_EQ(spec->run_dir, "/r");
   EXPECT_EQ(spec->domain, "d");
   EXPECT_FALSE(parse_mount({"image"}, true));
+  EXPECT_FALSE(parse_mount({"--store", "", "image", "/mnt"}, true));
   EXPECT_TRUE(parse_mount({"/mnt"}, false));
   EXPECT_FALSE(parse_mount({"/mnt", "x"}, false));
 }
