@@ -119,11 +119,12 @@ def debian_tree():
 
 @contextlib.contextmanager
 def scratch(parent, keep=False):
-    """An empty folder for one run, on the filesystem of `parent`."""
+    """An empty folder for one run, on the filesystem of `parent`; the caches of what it starts, too."""
     folder = pathlib.Path(parent)
     if folder.exists():
         raise SystemExit(f"{folder} exists: remove it, or name another --work")
     folder.mkdir(parents=True)
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
     try:
         yield folder
     finally:

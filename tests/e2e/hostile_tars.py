@@ -65,6 +65,7 @@ class HostileTarTest(unittest.TestCase):
         self.addCleanup(self.scratch.cleanup)
         self.folder = pathlib.Path(self.scratch.name)
         self.store = self.folder / "store"
+        os.environ["XDG_CACHE_HOME"] = str(self.folder / "cache")
 
     def run_tool(self, *arguments):
         return subprocess.run([LAYER_PACK, *arguments, "--store", f"file://{self.store}"],

@@ -212,6 +212,7 @@ def main():
     owner = open(directory + "/owner.new", "w")
     fcntl.flock(owner, fcntl.LOCK_EX)
     os.rename(directory + "/owner.new", directory + "/owner")
+    os.environ["XDG_CACHE_HOME"] = directory + "/cache"
     node = Node(directory)
     try:
         make_tree(directory + "/tree")

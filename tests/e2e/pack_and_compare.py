@@ -185,6 +185,7 @@ def main():
     kernel_mounts.private_namespace()
     work = pathlib.Path(arguments.work, f"varve-pack-and-compare-{os.getpid()}")
     work.mkdir()
+    os.environ["XDG_CACHE_HOME"] = str(work / "cache")
     try:
         check = Check(arguments, work)
         source = make_tree(arguments.tree, work)

@@ -259,6 +259,7 @@ def main():
         return 77
     kernel_mounts.private_namespace()
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
         check = Whiteouts(os.path.abspath(sys.argv[1]), pathlib.Path(folder))
         layers = check.build(0)
         orders = orders_count()

@@ -71,7 +71,7 @@ class Store:
 
     def run(self, *words):
         done = subprocess.run([self.layer_pack, *words, "--store", self.url], capture_output=True,
-                              text=True)
+                              text=True, env=os.environ | {"XDG_CACHE_HOME": f"{self.work}/cache"})
         if done.returncode != 0:
             sys.exit(f"layer-pack {' '.join(words)}: {done.stderr}")
         return done.stdout
