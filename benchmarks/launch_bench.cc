@@ -3,8 +3,8 @@
 //  - varve run, from its start to its end, with varvefs up;
 //  - crun run, as `crun spec` configures it and again with varve's system call list, as container
 //    engines give it one. With the same namespaces (user and net among them), id-mapped overlay and
-//    cgroups. The overlay is mounted before and unmounted after each, as a container engine does, and counts.
-//    On hybrid cgroup hosts crun needs /sys/fs/cgroup/unified out of its sight.
+//    cgroups. The overlay is mounted before and unmounted after each, as a container engine does,
+//    and counts. On hybrid cgroup hosts crun needs /sys/fs/cgroup/unified out of its sight.
 //
 // Blocks of each follow one another, `rounds` times; JSON goes to standard output. Uppers of all
 // three lie in --upper. Needs root and an image that varvefs in --run-dir can attach.
@@ -277,7 +277,7 @@ void launch_crun(const Options& options, const CrunWorker& worker) {
   }
   spawn_and_wait({options.crun, "run", "--bundle", worker.bundle, worker.id});
   if (::umount2((worker.bundle + "/rootfs").c_str(), 0) != 0) die("umount");
-  need(remove_tree_at(AT_FDCWD, upper_path));
+  need(remove_tree(upper_path));
 }
 
 Samples run_crun(const Options& options, int parallel, bool filter, uint64_t* wall_ns) {
@@ -286,9 +286,8 @@ Samples run_crun(const Options& options, int parallel, bool filter, uint64_t* wa
       parallel, options.block, [&](int index) { prepare_crun(options, worker, index, filter); },
       [&](int, int) { launch_crun(options, worker); }, wall_ns);
   for (int index = 0; index < parallel; ++index) {
-    need(remove_tree_at(
-        AT_FDCWD,
-        options.upper + "/bundle-" + std::to_string(::getpid()) + "-" + std::to_string(index)));
+    need(remove_tree(options.upper + "/bundle-" + std::to_string(::getpid()) + "-" +
+                     std::to_string(index)));
   }
   return samples;
 }

@@ -1,6 +1,7 @@
 #include "launcher/mount_command.h"
 
 #include <fcntl.h>
+#include <libgen.h>
 #include <linux/openat2.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -32,15 +33,10 @@ Result<std::string> real_path(const std::string& path) {
 
 /// The same for a directory that may have been removed.
 Result<std::string> real_path_of_parent(const std::string& path) {
-  size_t end = path.size();
-  while (end > 1 && path[end - 1] == '/') --end;
-  const size_t slash = path.rfind('/', end - 1);
-  const std::string name = path.substr(slash == std::string::npos ? 0 : slash + 1,
-                                       slash == std::string::npos ? end : end - slash - 1);
-  const std::string parent =
-      slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
-  VARVE_ASSIGN(const std::string resolved, real_path(parent));
-  return (resolved == "/" ? "" : resolved) + "/" + name;
+  std::string for_parent = path;  // Both functions may write to what they get.
+  std::string for_name = path;
+  VARVE_ASSIGN(const std::string parent, real_path(::dirname(for_parent.data())));
+  return (parent == "/" ? "" : parent) + "/" + ::basename(for_name.data());
 }
 
 /// The file that records the lease of the mount at `directory`: '/' becomes '-', as systemd does

@@ -76,7 +76,7 @@ Status clean_slot(int pool, int directory, const std::string& name,
   const ssize_t n = ::readlinkat(directory, kUpperLink, target, sizeof target - 1);
   if (n > 0) {
     const std::string path(target, static_cast<size_t>(n));
-    VARVE_TRY(remove_tree_at(AT_FDCWD, path));
+    VARVE_TRY(remove_tree(path));
     if (::unlinkat(directory, kUpperLink, 0) != 0)
       return fail_errno("removing the record of " + quoted(path));
   }

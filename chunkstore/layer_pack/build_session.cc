@@ -7,7 +7,7 @@
 #include "base/bytes.h"
 #include "chunkstore/build/publish.h"
 #include "chunkstore/build/temp_directory.h"
-#include "chunkstore/erofs/merged_walk.h"
+#include "chunkstore/erofs/large_ids.h"
 #include "chunkstore/layer_pack/counting_sink.h"
 #include "chunkstore/layer_pack/text_output.h"
 
@@ -21,20 +21,6 @@ using chunkstore::ImageConfig;
 /// and what a build keeps for each entry (layer_builder.h, pack_builder.h).
 constexpr uint64_t kSortMemoryShare = 160;
 constexpr uint64_t kMemoryShares = 512;
-
-Result<std::set<uint32_t>> find_high_ids(const ImageView& view) {
-  std::set<uint32_t> ids;
-  VARVE_ASSIGN(const auto root, view.tree().root());
-  VARVE_TRY(chunkstore::erofs::walk_tree(
-      view.tree(), root, "", [&](const chunkstore::erofs::WalkStep& step) -> Status {
-        VARVE_ASSIGN(const auto inode, view.tree().inode(step.node));
-        for (const uint32_t id : {inode.uid, inode.gid}) {
-          if (id >= chunkstore::kLargeIdMin) ids.insert(id);
-        }
-        return {};
-      }));
-  return ids;
-}
 
 std::string_view env_key(std::string_view assignment) {
   return assignment.substr(0, assignment.find('='));
@@ -100,7 +86,7 @@ Result<ImageParts> read_parts(const std::shared_ptr<chunkstore::Store>& store,
     return parts;
   }
   VARVE_ASSIGN(const ImageView view, ImageView::open(store, parts.layers, temp_directory));
-  VARVE_ASSIGN(parts.ids, find_high_ids(view));
+  VARVE_ASSIGN(parts.ids, chunkstore::erofs::find_large_ids(view.tree()));
   return parts;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 namespace varve::chunkstore {
+
 WalkQueue::~WalkQueue() {
   {
     const std::lock_guard lock(mutex_);

@@ -27,7 +27,7 @@ struct AttachRequest {
   std::vector<std::string> layers;  ///< Ids of further layers, above the image's, lowest first.
   std::string domain = "default";
   bool wants_mounts = false;
-  bool keeps = false;  ///< Outlives the connection that made it.
+  bool keeps = false;          ///< Outlives the connection that made it.
   std::string namespace_name;  ///< A kept mount namespace to hand out too; "" = none.
 };
 
@@ -42,8 +42,8 @@ struct Attachment {
   std::vector<std::shared_ptr<LayerView>> views;  ///< Lowest first.
   /// One a view: held, so that the layers know these stores.
   std::vector<std::shared_ptr<LayerSource>> sources;
-  std::vector<UniqueFd> mounts;                   ///< One a view when they were asked for.
-  std::vector<std::string> mount_keys;            ///< Shared mounts that this attach uses.
+  std::vector<UniqueFd> mounts;         ///< One a view when they were asked for.
+  std::vector<std::string> mount_keys;  ///< Shared mounts that this attach uses.
 };
 
 struct AttachServiceOptions {

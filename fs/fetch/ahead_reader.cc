@@ -22,8 +22,8 @@ class AheadReader::Consumer : public ChunkConsumer {
 
   std::optional<MutableByteView> begin(size_t index, const ChunkLocation& location) override {
     Lead& lead = leads_[index];
-    const bool is_useless =
-        !layer_.read_ahead().is_wanted(location.index) || layer_.source()->session->pool().wants_threads();
+    const bool is_useless = !layer_.read_ahead().is_wanted(location.index) ||
+                            layer_.source()->session->pool().wants_threads();
     if (is_useless && !lead.flight.has_followers_or_close()) return std::nullopt;
     lead.buffer = std::make_shared<ChunkBuffer>(location.raw_size);
     return lead.buffer->view();

@@ -36,12 +36,12 @@ void ReadService::read(Request& request, std::shared_ptr<AttachedLayer> layer,
       stats.touched.mark(segment.image_offset, segment.size);
     }
   }
-  const bool is_local = copy_local(request, *layer, segments);
-  if (is_local) request.reply(size);
-  follow(layer, segments);
-  if (is_local) return;
   // Held until the read is queued: the layer may prefer another one meanwhile.
   const auto source = layer->source();
+  const bool is_local = copy_local(request, *layer, *source, segments);
+  if (is_local) request.reply(size);
+  follow(layer, *source, segments);
+  if (is_local) return;
   auto operation =
       std::make_shared<ReadOperation>(request, std::move(layer), std::move(segments), size,
                                       deadline_after_ms(options_.read_deadline_ms));
@@ -49,31 +49,29 @@ void ReadService::read(Request& request, std::shared_ptr<AttachedLayer> layer,
   source->session->pool().submit(std::move(operation));
 }
 
-void ReadService::follow(const std::shared_ptr<AttachedLayer>& layer,
+void ReadService::follow(const std::shared_ptr<AttachedLayer>& layer, const LayerSource& source,
                          const std::vector<ReadSegment>& segments) {
   const chunkstore::LayerHeader& header = layer->header();
   const uint64_t chunk_bytes = header.image_size / header.chunk_count + 1;
   const uint64_t distance_max =
       std::min(kAheadBytesMax, cache_.bytes_max() / kAheadCacheShare) / chunk_bytes;
-  const auto source = layer->source();
   for (const ReadSegment& segment : segments) {
     if (segment.image_offset == ReadSegment::kHole) continue;
     if (segment.image_offset < layer->metadata_bytes()) continue;
-    const auto first = source->map->locate_local(segment.image_offset);
-    const auto last = source->map->locate_local(segment.image_offset + segment.size - 1);
+    const auto first = source.map->locate_local(segment.image_offset);
+    const auto last = source.map->locate_local(segment.image_offset + segment.size - 1);
     // Only the first read of a leaf finds no map; those that follow it do.
     if (!first || !last) continue;
     const ChunkRange chunks = layer->read_ahead().on_read(first->index, last->index, distance_max);
     if (chunks.count == 0) continue;
-    source->session->pool().submit_ahead(
+    source.session->pool().submit_ahead(
         {layer, chunks, deadline_after_ms(options_.read_deadline_ms)});
   }
 }
 
-bool ReadService::copy_local(Request& request, AttachedLayer& layer,
+bool ReadService::copy_local(Request& request, AttachedLayer& layer, const LayerSource& source,
                              const std::vector<ReadSegment>& segments) {
   const MutableByteView payload = request.payload();
-  const auto source = layer.source();
   for (const ReadSegment& segment : segments) {
     uint8_t* to = payload.data() + segment.payload_offset;
     if (segment.image_offset == ReadSegment::kHole) {
@@ -87,7 +85,7 @@ bool ReadService::copy_local(Request& request, AttachedLayer& layer,
         part_size = std::min(end, layer.metadata_bytes()) - offset;
         if (!layer.metadata().read(offset, {to, part_size})) return false;
       } else {
-        const auto location = source->map->locate_local(offset);
+        const auto location = source.map->locate_local(offset);
         if (!location) return false;
         const ChunkBytes chunk = cache_.find(location->id);
         if (chunk == nullptr || chunk->size() != location->raw_size) return false;

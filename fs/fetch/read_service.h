@@ -42,10 +42,11 @@ class ReadService {
 
  private:
   /// Tells the layer's read-ahead what is read, and queues what it wants.
-  void follow(const std::shared_ptr<AttachedLayer>& layer,
+  void follow(const std::shared_ptr<AttachedLayer>& layer, const LayerSource& source,
               const std::vector<ReadSegment>& segments);
   /// True when every byte was local and is in the payload now.
-  bool copy_local(Request& request, AttachedLayer& layer, const std::vector<ReadSegment>& segments);
+  bool copy_local(Request& request, AttachedLayer& layer, const LayerSource& source,
+                  const std::vector<ReadSegment>& segments);
 
   const ReadServiceOptions options_;
   const LogSink log_;

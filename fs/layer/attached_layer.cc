@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "base/file_io.h"
-#include "chunkstore/erofs/merged_walk.h"
+#include "chunkstore/erofs/large_ids.h"
 #include "chunkstore/format/image.h"
 
 namespace varve::fs {
@@ -76,24 +75,6 @@ class MetadataConsumer : public ChunkConsumer {
   std::array<Bytes, ChunkFetcher::kTogetherCountMax> raws_;
   std::optional<Error> first_error_;
 };
-
-Result<std::vector<uint32_t>> find_large_ids(const chunkstore::erofs::Reader& reader) {
-  std::set<uint32_t> ids;
-  const chunkstore::erofs::MergedTree tree({&reader});
-  VARVE_ASSIGN(const auto root, tree.root());
-  VARVE_TRY(chunkstore::erofs::walk_tree(
-      tree, root, "", [&](const chunkstore::erofs::WalkStep& step) -> Status {
-        VARVE_ASSIGN(const auto inode, tree.inode(step.node));
-        for (const uint32_t id : {inode.uid, inode.gid}) {
-          if (id >= chunkstore::kLargeIdMin) ids.insert(id);
-        }
-        if (ids.size() <= chunkstore::kImageIdCountMax) return {};
-        return fail(ErrorCode::kUnsupported, "more than " +
-                                                 std::to_string(chunkstore::kImageIdCountMax) +
-                                                 " user and group ids of 65536 and above");
-      }));
-  return std::vector<uint32_t>(ids.begin(), ids.end());
-}
 
 }  // namespace
 
@@ -204,9 +185,10 @@ void AttachedLayer::fetch(ChunkFetcher& fetcher, std::span<const ChunkLocation> 
 Result<std::vector<uint32_t>> AttachedLayer::large_ids() {
   std::lock_guard lock(large_ids_mutex_);
   if (!large_ids_) {
-    auto found = find_large_ids(*reader_);
+    auto found = chunkstore::erofs::find_large_ids(chunkstore::erofs::MergedTree({reader_.get()}),
+                                                   chunkstore::kImageIdCountMax);
     if (!found) return fail(std::move(found).error(), "finding the ids of layer " + id().hex());
-    large_ids_ = std::move(*found);
+    large_ids_.emplace(found->begin(), found->end());
   }
   return *large_ids_;
 }
