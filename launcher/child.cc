@@ -160,12 +160,16 @@ int switch_root(ChildState& state) {
                   ::fchdir(root) != 0 || ::chroot(".") != 0);
 }
 
-/// Opens a path of the image, which may try to lead elsewhere: symlinks are refused.
-int open_in_root(int root, const char* path, uint64_t flags) {
+int open_at(int directory, const char* path, uint64_t flags, uint64_t resolve) {
   open_how how{};
   how.flags = flags | O_CLOEXEC;
-  how.resolve = RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS;
-  return static_cast<int>(::syscall(SYS_openat2, root, path, &how, sizeof how));
+  how.resolve = resolve;
+  return static_cast<int>(::syscall(SYS_openat2, directory, path, &how, sizeof how));
+}
+
+/// Opens a path of the image, which may try to lead elsewhere: symlinks are refused.
+int open_in_root(int root, const char* path, uint64_t flags) {
+  return open_at(root, path, flags, RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
 }
 
 int attach_fd(ChildState& state, int mount, const char* path) {
@@ -181,15 +185,23 @@ int attach_fd(ChildState& state, int mount, const char* path) {
 }
 
 int attach_file(ChildState& state, const Operation& operation) {
-  const int root = state.fd(Register::kRoot);
-  const char* path = operation.path.c_str();
-  int file = open_in_root(root, path, O_PATH);
-  // A link that the image's own resolver daemon would have filled is replaced; an image without the
-  // directory has no use for the file.
-  if (file < 0 && errno == ELOOP && ::unlinkat(root, path, 0) != 0) return errno;
+  // Links of the image lead to places in the image; those of /proc could lead out of it.
+  const size_t slash = operation.path.rfind('/');
+  char parent_path[256];
+  if (slash == std::string::npos || slash >= sizeof parent_path) return EINVAL;
+  std::memcpy(parent_path, operation.path.c_str(), slash);
+  parent_path[slash] = '\0';
+  const char* name = operation.path.c_str() + slash + 1;
+  const int parent = open_at(state.fd(Register::kRoot), parent_path, O_PATH | O_DIRECTORY,
+                             RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
+  // An image without the directory has no use for the file.
+  if (parent < 0) return errno == ENOENT ? 0 : errno;
+  int file = open_at(parent, name, O_PATH, RESOLVE_NO_SYMLINKS);
+  // A link that the image's own resolver daemon would have filled is replaced.
+  if (file < 0 && errno == ELOOP && ::unlinkat(parent, name, 0) != 0) return errno;
   if (file < 0) {
-    file = ::openat(root, path, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-    if (file < 0) return errno == ENOENT ? 0 : errno;
+    file = ::openat(parent, name, O_RDONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+    if (file < 0) return errno;
   }
   return errno_if(::move_mount(state.fd(operation.target), "", file, "",
                                MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0);
@@ -234,8 +246,17 @@ int attach_sys(ChildState& state, const Operation& operation) {
   return attach_fd(state, tree, operation.path.c_str());
 }
 
+/// Closes what was inherited from the host's side, directories of the host among it: the image may
+/// name /proc/self/fd/N or have links that lead there. Also the registers, which are not needed any
+/// more.
+int close_all_but_streams_and(int control) {
+  const auto kept = static_cast<unsigned>(control);
+  if (kept > 3 && ::syscall(SYS_close_range, 3, kept - 1, 0) != 0) return errno;
+  return errno_if(::syscall(SYS_close_range, kept + 1, ~0U, 0) != 0);
+}
+
 /// chdir, after mkdir -p where the image lacks the directory.
-int enter_workdir(const char* path) {
+int make_and_enter(const char* path) {
   if (::chdir(path) == 0) return 0;
   if (errno != ENOENT) return errno;
   char prefix[4096];
@@ -248,6 +269,16 @@ int enter_workdir(const char* path) {
     if (::mkdir(prefix, 0755) != 0 && errno != EEXIST) return errno;
   }
   return errno_if(::chdir(path) != 0);
+}
+
+int enter_workdir(ChildState& state) {
+  if (const int error = close_all_but_streams_and(state.context.control)) return error;
+  if (const int error = make_and_enter(state.context.workdir)) return error;
+  // A standard stream may be a directory of the host, too. The kernel writes "(unreachable)" before
+  // the path of what is not below the root.
+  char path[4096];
+  if (::syscall(SYS_getcwd, path, sizeof path) < 0) return errno;
+  return path[0] == '/' ? 0 : EACCES;
 }
 
 int make_terminal(ChildState& state) {
@@ -304,7 +335,7 @@ int run_operation(ChildState& state, const Operation& operation) {
     case OpKind::kAttachSys:
       return attach_sys(state, operation);
     case OpKind::kWorkdir:
-      return enter_workdir(state.context.workdir);
+      return enter_workdir(state);
     case OpKind::kTerminal:
       return make_terminal(state);
     case OpKind::kLimit:

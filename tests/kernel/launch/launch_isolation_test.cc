@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/file_io.h"
 #include "guard/masks.h"
 #include "launch_fixture.h"
 
@@ -43,6 +44,50 @@ TEST_F(LaunchIsolationTest, OnlyItsOwnProcessesAndDescriptorsAreThere) {
   EXPECT_EQ(sh("for p in /proc/[0-9]*; do echo $p; done").out, "/proc/1\n/proc/2\n")
       << "init and sh";
   EXPECT_EQ(sh("ls /proc/self/fd").out, "0\n1\n2\n3\n") << "3 is the directory that ls reads";
+}
+
+TEST_F(LaunchIsolationTest, NoDirectoryOfTheHostIsLentByItsDescriptor) {
+  // As the working directory it would lead to the host's root, and so would links of the image.
+  const std::string tree = directory() + "/leaks";
+  ASSERT_TRUE(make_directories(tree + "/links"));
+  for (int fd = 0; fd < 32; ++fd) {
+    const std::string number = std::to_string(fd);
+    ASSERT_EQ(::symlink(("/proc/self/fd/" + number).c_str(), (tree + "/links/" + number).c_str()),
+              0);
+  }
+  make_image("leaks", tree);
+  for (int fd = 3; fd < 32; ++fd) {
+    for (const char* where : {"/proc/self/fd/", "/links/"}) {
+      const Result result = sh("pwd; ls -d ../../../../../../../../etc",
+                               {"--workdir", where + std::to_string(fd)}, "base+leaks");
+      EXPECT_EQ(result.status, 125) << where << fd << ": " << result.out;
+    }
+  }
+  // Nor is a standard stream, which the command could enter anyway.
+  std::vector<std::string> words{"sh", "-c", "exec \"$@\" <" + tree, "sh"};
+  for (const std::string& word : command({"--workdir", "/proc/self/fd/0", "base", "pwd"}))
+    words.push_back(word);
+  const Result stream = execute(words);
+  EXPECT_EQ(stream.status, 125) << stream.out;
+  EXPECT_NE(stream.err.find("working directory"), std::string::npos) << stream.err;
+}
+
+TEST_F(LaunchIsolationTest, LinksOfTheImageLeadNoFileOfVarveOutOfIt) {
+  // Where the host's resolver is lent, the file for it is made below /etc, which the image chose.
+  for (int fd = 3; fd < 24; ++fd) {
+    const std::string number = std::to_string(fd);
+    const std::string tree = directory() + "/etc" + number;
+    ASSERT_TRUE(make_directories(tree));
+    ASSERT_EQ(::symlink(("/proc/self/fd/" + number).c_str(), (tree + "/etc").c_str()), 0);
+    make_image("etc" + number, tree);
+    EXPECT_EQ(sh("true", {"--net", "host"}, "base+etc" + number).status, 125) << fd;
+  }
+  const std::string tree = directory() + "/inside";
+  ASSERT_TRUE(make_directories(tree + "/private/etc"));
+  ASSERT_EQ(::symlink("../../../private/etc", (tree + "/etc").c_str()), 0);
+  make_image("inside", tree);
+  EXPECT_EQ(sh("ls /private/etc", {"--net", "host"}, "base+inside").out, "resolv.conf\n")
+      << "an ordinary link is followed, inside the image";
 }
 
 TEST_F(LaunchIsolationTest, NoMountOfTheHostIsVisible) {
