@@ -244,11 +244,9 @@ void Verifier::check_layers() {
     report_if(it->first, check_layer(*layer));
   }
   for (const auto& [layer, placements] : placements_of_layer_) {
-    result_.placement_count += placements.size();
-    if (has(layer_key(layer))) continue;
-    for (const Digest& placement : placements) {
-      report(placement_key(layer, placement), "its layer is missing");
-    }
+    // Without its layer it is what a build or a collection that was cut leaves: garbage. An image
+    // that needs the layer misses it.
+    if (has(layer_key(layer))) result_.placement_count += placements.size();
   }
 }
 

@@ -94,6 +94,8 @@ class FileStore : public Store {
   Result<OpenObject> open_object(std::string_view key) const;
   Status check_deadline(std::string_view key, Deadline deadline) const;
   Status make_parents(std::string_view key);
+  /// Makes it durable that a file of `dir` is gone, also when `dir` goes meanwhile.
+  Status sync_removal(std::string dir);
   /// Publishes a finished temporary file; false when `key` was there. The file is gone either way.
   Result<bool> publish(const std::string& temp, const std::string& key, bool over);
   Status list_dir(const std::string& dir, std::vector<std::string>& pending,
@@ -441,14 +443,26 @@ Status FileStore::list_dir(
   }
 }
 
+Status FileStore::sync_removal(std::string dir) {
+  for (;;) {
+    auto status = ops_.sync_dir(root_.get(), dir);
+    if (status || status.error().errno_value() != ENOENT || dir == ".") return status;
+    dir = parent_of(dir);
+  }
+}
+
 Status FileStore::remove(std::string_view key, Deadline deadline) {
   VARVE_TRY(check_key(key));
   VARVE_TRY(check_deadline(key, deadline));
   if (auto status = ops_.remove_file(root_.get(), std::string(key)); !status) {
     return fail(std::move(status).error(), fmt::format("store {}", quoted(path_)));
   }
-  // Directories below the top ones go with their last object.
   std::string dir = parent_of(key);
+  if (auto status = sync_removal(dir); !status) {
+    return fail(std::move(status).error(), context("removing", key));
+  }
+  // Directories below the top ones go with their last object. Should a crash bring an empty one
+  // back, it harms nobody.
   while (dir.find('/') != std::string::npos) {
     VARVE_ASSIGN(const bool removed, ops_.remove_dir(root_.get(), dir));
     if (!removed) break;

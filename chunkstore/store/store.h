@@ -65,7 +65,7 @@ class Store {
   virtual Status list(std::string_view prefix,
                       const std::function<Status(const std::string& key, const ObjectInfo&)>& visit,
                       Deadline deadline) = 0;
-  /// kNotFound when it was not there.
+  /// Durable when it returns. kNotFound when it was not there.
   virtual Status remove(std::string_view key, Deadline deadline) = 0;
   /// Seconds since 1970 by the store's clock: leases and tombstones are judged by it.
   virtual Result<int64_t> now_s(Deadline deadline) = 0;

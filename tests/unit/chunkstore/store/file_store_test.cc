@@ -290,6 +290,26 @@ TEST_F(FileStoreTest, ACrashBeforeAnyStepLeavesWholeObjectsOrNone) {
   }
 }
 
+TEST_F(FileStoreTest, ARemovalThatWasAcknowledgedOutlivesACrash) {
+  for (const char* key : {"refs/x:y", "refs/a/b:c"}) {
+    bool cut = true;
+    for (uint64_t step = 1; cut; ++step) {
+      ASSERT_TRUE(store_->replace(key, as_bytes("old"), kNoDeadline));
+      const UniqueFd root = open_file(path_, O_RDONLY | O_DIRECTORY).value();
+      test::CrashFileOps ops(root.get(), step);
+      const Status removed = open_file_store(path_, false, ops).value()->remove(key, kNoDeadline);
+      cut = ops.crashed();
+      EXPECT_TRUE(cut || removed) << step;
+      ops.lose_unsynced();
+      const auto found = open_store(path_, false).value()->get(key, 100, kNoDeadline);
+      EXPECT_FALSE(removed && found) << key << ", step " << step;
+      if (found) {
+        EXPECT_EQ(as_text(*found), "old");
+      }
+    }
+  }
+}
+
 TEST_F(FileStoreTest, AFullDiskIsAClearErrorAndLeavesNothingHalfPublished) {
   uint64_t step = 1;
   for (bool cut = true; cut; ++step) {
