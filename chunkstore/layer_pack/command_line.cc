@@ -51,6 +51,7 @@ struct CommandLine {
   InspectOptions inspect;
   CatOptions cat;
   ExportOptions export_;
+  RmOptions rm;
   VerifyOptions verify;
   StatsOptions stats;
   GcOptions gc;
@@ -188,6 +189,12 @@ void add_export(CLI::App& app, CommandLine& line) {
 }
 
 void add_store_commands(CLI::App& app, CommandLine& line) {
+  CLI::App& rm = *app.add_subcommand("rm", "Remove names; gc deletes what then has none");
+  rm.add_option("NAME", line.rm.names, "name[:tag]; the tag is latest when it is left out")
+      ->required();
+  add_common(rm, line.rm);
+  rm.callback([&line] { line.run = [&](const ToolIo& io) { return run_rm(line.rm, io); }; });
+
   CLI::App& verify = *app.add_subcommand("verify", "Check every hash of everything in the store");
   add_common(verify, line.verify);
   verify.callback(

@@ -87,6 +87,11 @@ struct ExportOptions : CommonOptions {
 };
 Status run_export(const ExportOptions& options, const ToolIo& io);
 
+struct RmOptions : CommonOptions {
+  std::vector<std::string> names;  ///< At least one.
+};
+Status run_rm(const RmOptions& options, const ToolIo& io);
+
 struct VerifyOptions : CommonOptions {};
 Status run_verify(const VerifyOptions& options, const ToolIo& io);
 
