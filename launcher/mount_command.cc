@@ -16,7 +16,6 @@
 #include "launcher/control_client.h"
 #include "launcher/json_text.h"
 #include "launcher/mount_api.h"
-#include "launcher/options.h"
 #include "launcher/overlay.h"
 #include "launcher/varvefs_starter.h"
 
@@ -124,8 +123,7 @@ Status forget(const std::string& run_dir, const std::string& path, const Record&
 
 }  // namespace
 
-Status mount_image(const std::vector<std::string>& args) {
-  VARVE_ASSIGN(const MountSpec spec, parse_mount(args, true));
+Status mount_image(const MountSpec& spec) {
   VARVE_ASSIGN(const std::string directory, real_path(spec.directory));
   struct stat status {};
   if (::stat(directory.c_str(), &status) != 0) return fail_errno("inspecting " + quoted(directory));
@@ -173,8 +171,7 @@ Status mount_image(const std::vector<std::string>& args) {
               "mounting " + quoted(spec.image) + " at " + quoted(directory));
 }
 
-Status unmount_image(const std::vector<std::string>& args) {
-  VARVE_ASSIGN(const MountSpec spec, parse_mount(args, false));
+Status unmount_image(const MountSpec& spec) {
   auto resolved = real_path(spec.directory);
   // After umount(8) and rmdir(1) there is still the attach to give back.
   if (!resolved && resolved.error().errno_value() == ENOENT) {

@@ -29,6 +29,7 @@ constexpr OptionRow kRunOptions[] = {
     {"--domain", "NAME", "trust domain whose sandboxes share page cache (default 'default')"},
     {"--run-dir", "DIR", "sockets and locks (default /run/varve)"},
     {"--state-dir", "DIR", "written files of sandboxes (default /var/lib/varve/sandboxes)"},
+    {"--help", nullptr, "print this (also -h)"},
 };
 
 constexpr OptionRow kMountOptions[] = {
@@ -36,6 +37,7 @@ constexpr OptionRow kMountOptions[] = {
     {"--layer", "ID", "one more layer on top of the image's; may be repeated"},
     {"--domain", "NAME", "trust domain (default 'default')"},
     {"--run-dir", "DIR", "sockets and locks (default /run/varve)"},
+    {"--help", nullptr, "print this (also -h)"},
 };
 
 tl::unexpected<Error> wrong(std::string message) {
@@ -64,6 +66,7 @@ class OptionReader {
     const size_t equals = word.starts_with("--") ? word.find('=') : std::string::npos;
     name_ = word.substr(0, equals);
     if (name_ == "-ti") name_ = "-it";
+    if (name_ == "-h") name_ = "--help";
     for (const OptionRow& row : rows_) {
       if (name_ != row.name) continue;
       if (row.placeholder == nullptr) {
@@ -181,6 +184,8 @@ Result<Spec> parse_run(const std::vector<std::string>& args) {
   for (;;) {
     VARVE_ASSIGN(const OptionReader::Word word, reader.next());
     if (word == OptionReader::Word::kOption) {
+      spec.help = reader.name() == "--help";
+      if (spec.help) return spec;
       VARVE_TRY(set_run_option(spec, reader.name(), reader.value()));
     } else if (word == OptionReader::Word::kOperand && spec.image.empty()) {
       spec.image = reader.take_operand();
@@ -211,6 +216,8 @@ Result<MountSpec> parse_mount(const std::vector<std::string>& args, bool with_im
       operands.push_back(reader.take_operand());
       continue;
     }
+    spec.help = reader.name() == "--help";
+    if (spec.help) return spec;
     if (reader.name() == "--store") spec.store = reader.value();
     if (reader.name() == "--layer") spec.extra_layers.push_back(reader.value());
     if (reader.name() == "--domain") spec.domain = reader.value();

@@ -21,6 +21,7 @@ std::span<const OptionRow> run_options();
 std::span<const OptionRow> mount_options();
 
 struct MountSpec {
+  bool help = false;  ///< Print help; nothing else is set for sure.
   std::string image;
   std::string directory;
   std::string store;
@@ -30,8 +31,8 @@ struct MountSpec {
 };
 
 /// `args` without the subcommand. Options stand before and after the image; the command begins
-/// after
-/// "--" or at the first word after the image that is no option. Errors: kInvalidArgument.
+/// after "--" or at the first word after the image that is no option. What follows --help is not
+/// looked at. Errors: kInvalidArgument.
 Result<Spec> parse_run(const std::vector<std::string>& args);
 Result<MountSpec> parse_mount(const std::vector<std::string>& args, bool with_image);
 

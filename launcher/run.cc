@@ -240,11 +240,30 @@ int report(const Error& error, ToolIo& io) {
   return kExitVarveFailed;
 }
 
+int print_usage(ToolIo& io) {
+  std::fputs(usage().c_str(), io.out);
+  return 0;
+}
+
 int run_command(const std::vector<std::string>& args, ToolIo& io, std::span<char> command_line) {
   auto spec = parse_run(args);
   if (!spec) return report(spec.error(), io);
+  if (spec->help) return print_usage(io);
   auto result = spec->print_plan ? print_plan(*spec, io) : run_image(*spec, io, command_line);
   return result ? *result : report(result.error(), io);
+}
+
+int mount_command(const std::vector<std::string>& args, bool mounts, ToolIo& io) {
+  const auto run = [&]() -> Status {
+    VARVE_ASSIGN(const MountSpec spec, parse_mount(args, /*with_image=*/mounts));
+    if (!spec.help) return mounts ? mount_image(spec) : unmount_image(spec);
+    (void)print_usage(io);
+    return {};
+  };
+  const Status status = run();
+  if (status) return 0;
+  (void)report(status.error(), io);
+  return error_code_to_exit_status(status.error().code());
 }
 
 }  // namespace
@@ -252,20 +271,11 @@ int run_command(const std::vector<std::string>& args, ToolIo& io, std::span<char
 int varve_main(const std::vector<std::string>& args, ToolIo& io, std::span<char> command_line) {
   const std::string command = args.empty() ? "" : args[0];
   const std::vector<std::string> rest(args.begin() + (args.empty() ? 0 : 1), args.end());
-  const auto asks_for_help = [](const std::string& word) {
-    return word == "--help" || word == "-h";
-  };
-  if (asks_for_help(command) || (!rest.empty() && asks_for_help(rest[0]))) {
-    std::fputs(usage().c_str(), io.out);
-    return 0;
-  }
   if (command == "run") return run_command(rest, io, command_line);
   if (command == "mount" || command == "umount") {
-    auto status = command == "mount" ? mount_image(rest) : unmount_image(rest);
-    if (status) return 0;
-    std::fprintf(io.err, "varve: %s\n", status.error().to_string().c_str());
-    return error_code_to_exit_status(status.error().code());
+    return mount_command(rest, /*mounts=*/command == "mount", io);
   }
+  if (command == "--help" || command == "-h") return print_usage(io);
   if (command == "--version") {
     std::fprintf(io.out, "varve %s\n", VARVE_VERSION);
     return 0;

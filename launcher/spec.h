@@ -14,6 +14,7 @@ enum class NetworkMode { kNone, kHost };
 
 /// What `varve run` was asked for: parsed, and possibly still wrong (see validate()).
 struct Spec {
+  bool help = false;  ///< Print help; nothing else is set for sure.
   std::string image;
   std::vector<std::string> command;  ///< Empty: the image's own.
   std::string store;                 ///< URL; empty: the default store.

@@ -113,6 +113,29 @@ TEST(OptionsTest, MountTakesAnImageAndADirectory) {
   EXPECT_FALSE(parse_mount({"/mnt", "x"}, false));
 }
 
+TEST(OptionsTest, HelpCanBeAskedForWhereverAnOptionCanStand) {
+  for (const Words& words :
+       {Words{"--help"}, Words{"-h"}, Words{"image", "--help"}, Words{"image", "-h", "--nope"},
+        Words{"--pids", "7", "image", "--keep", "--help", "ls"}}) {
+    const auto spec = parse_run(words);
+    ASSERT_TRUE(spec) << spec.error().to_string();
+    EXPECT_TRUE(spec->help) << testing::PrintToString(words);
+  }
+  for (const Words& words : {Words{"image", "ls", "--help"}, Words{"image", "--", "--help"},
+                             Words{"--", "image", "--help"}, Words{"image", "--", "ls", "-h"},
+                             Words{"--workdir", "--help", "image"}}) {
+    const auto spec = parse_run(words);
+    ASSERT_TRUE(spec) << spec.error().to_string();
+    EXPECT_FALSE(spec->help) << testing::PrintToString(words);
+  }
+  EXPECT_FALSE(parse_run({"image", "--nope", "--help"}));
+  EXPECT_FALSE(parse_run({"--help=yes"}));
+  for (const bool mounts : {true, false}) {
+    EXPECT_TRUE(parse_mount({"-h"}, mounts)->help);
+    EXPECT_TRUE(parse_mount({"one", "--help"}, mounts)->help);
+  }
+}
+
 TEST(OptionsTest, HelpNamesEveryOption) {
   const std::string text = usage();
   for (const OptionRow& row : run_options())
