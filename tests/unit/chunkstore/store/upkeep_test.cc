@@ -328,6 +328,17 @@ TEST_F(UpkeepTest, FaultsNameTheObjectAndThePlaceAndDoNotStopTheCheck) {
   EXPECT_EQ(found[2].key, "refs/kept:1");
 }
 
+TEST_F(UpkeepTest, ObjectsLargerThanMemoryAreFaultsThatAreNotRead) {
+  for (const std::string& key : keys()) {
+    if (key == kStoreMarkerKey) continue;
+    const auto size = std::filesystem::file_size(path(key));
+    std::filesystem::resize_file(path(key), uint64_t{1} << 40);
+    EXPECT_FALSE(faults().empty()) << key;
+    std::filesystem::resize_file(path(key), size);
+  }
+  EXPECT_TRUE(faults().empty());
+}
+
 TEST_F(UpkeepTest, AWholePackUnderAnotherNameIsNotUsed) {
   const std::string wrong = pack_key(kept_.packs[1]);
   const Bytes other = disk_->get(pack_key(kept_.packs[0]), 1 << 26, kNoDeadline).value();
