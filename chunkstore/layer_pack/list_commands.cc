@@ -118,8 +118,7 @@ void print_inspection(const ToolIo& io, const json::object& found) {
                           (value.is_array() && value.get_array().empty()) ||
                           (value.is_object() && value.get_object().empty());
     if (!is_empty) {
-      print_line(io,
-                 fmt::format("{:<6} {}", std::string_view(member.key()), json::serialize(value)));
+      print_line(io, fmt::format("{:<6} {}", std::string_view(member.key()), shown_json(value)));
     }
   }
   const json::array& ids = found.at("ids").as_array();

@@ -21,7 +21,7 @@ namespace json = boost::json;
 json::object verify_json(const chunkstore::VerifyResult& result) {
   json::array faults;
   for (const chunkstore::VerifyFault& fault : result.faults) {
-    faults.push_back(json::object{{"key", fault.key}, {"message", fault.message}});
+    faults.push_back(json::object{{"key", json_name(fault.key)}, {"message", fault.message}});
   }
   return {{"packs", result.pack_count},   {"chunks", result.chunk_count},
           {"layers", result.layer_count}, {"placements", result.placement_count},
@@ -144,7 +144,7 @@ Status run_verify(const VerifyOptions& options, const ToolIo& io) {
     print_json(io, verify_json(result));
   } else {
     for (const chunkstore::VerifyFault& fault : result.faults) {
-      print_line(io, fault.key + ": " + fault.message);
+      print_line(io, shown_name(fault.key) + ": " + fault.message);
     }
     print_line(io, fmt::format("checked {} packs, {} chunks, {} layers, {} placements, {} images, "
                                "{} names: {} faults",

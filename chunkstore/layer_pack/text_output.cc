@@ -59,6 +59,27 @@ std::string shown_name(std::string_view name) {
   return is_plain && !may_control ? std::string(name) : quoted(name);
 }
 
+std::string json_name(std::string_view name) {
+  return is_utf8(name) ? std::string(name) : quoted(name);
+}
+
+// The serializer escapes U+0000 to U+001F only.
+std::string shown_json(const json::value& value) {
+  const std::string text = json::serialize(value);
+  std::string shown;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const auto byte = static_cast<uint8_t>(text[at]);
+    if (byte == 0x7f) {
+      shown += "\\u007f";
+    } else if (byte == 0xc2 && at + 1 < text.size() && static_cast<uint8_t>(text[at + 1]) < 0xa0) {
+      shown += fmt::format("\\u00{:02x}", static_cast<uint8_t>(text[++at]));
+    } else {
+      shown += text[at];
+    }
+  }
+  return shown;
+}
+
 std::string shown_mode(uint32_t mode) {
   static constexpr char kTypes[] = "?pc?d?b?-?l?s???";
   std::string text(1, kTypes[(mode & S_IFMT) >> 12]);

@@ -15,6 +15,10 @@ namespace varve::layer_pack {
 
 /// A name for one line of a terminal: as it is when that is safe, else quoted with escapes.
 std::string shown_name(std::string_view name);
+/// A name as it is when it is UTF-8, which JSON demands, else quoted with escapes.
+std::string json_name(std::string_view name);
+/// JSON for a terminal: as serialized, with every control character escaped.
+std::string shown_json(const boost::json::value& value);
 /// "drwxr-xr-x".
 std::string shown_mode(uint32_t mode);
 /// "2026-01-31T12:00:00.5Z", or seconds since 1970 where no calendar reaches.

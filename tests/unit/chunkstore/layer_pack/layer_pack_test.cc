@@ -272,6 +272,58 @@ TEST_F(LayerPackTest, VerifyFindsADamagedPackAndSaysSo) {
   EXPECT_EQ(run({"cat", "a", "f"}), 6) << err_;
 }
 
+TEST_F(LayerPackTest, NothingHostileReachesTheTerminal) {
+  // ESC ] 0 ; … BEL sets a title, ESC [ and U+009B begin sequences.
+  const std::string evil =
+      "\x1b]0;title\x07\x1b[31m\xc2\x9b"
+      "31m\r\t\x7f\xff";
+  write("tree/" + evil, "x");
+  write("tree/" + evil + ".d/f", "x");
+  ASSERT_EQ(::symlink(evil.c_str(), path("tree/link").c_str()), 0);
+  const std::string variable =
+      "A=\x1b[31m\xc2\x9b"
+      "31m\x7f";
+  ok({"build", path("tree"), "--tag", "a", "--env", variable});
+  for (const char* kind : {"refs", "layers", "images", "placements", "packs", "leases"}) {
+    write(std::string("store/") + kind + "/" + evil, evil);
+    write(std::string("store/") + kind + "/" + evil + ".d/" + evil, evil);
+  }
+  const auto is_hostile = [](const std::string& text) {
+    for (size_t i = 0; i < text.size(); ++i) {
+      const auto byte = static_cast<unsigned char>(text[i]);
+      if ((byte < 0x20 && byte != '\n') || byte == 0x7f || byte == 0xff) return true;
+      if (byte == 0xc2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xa0)
+        return true;
+    }
+    return false;
+  };
+  const std::vector<std::vector<std::string>> commands{{"ls"},
+                                                       {"ls", "a"},
+                                                       {"ls", "a", evil + ".d"},
+                                                       {"tree", "a"},
+                                                       {"inspect", "a"},
+                                                       {"cat", "a", "link/" + evil},
+                                                       {"verify"},
+                                                       {"stats"},
+                                                       {"gc", "--dry-run"},
+                                                       {"ls", evil},
+                                                       {"cat", "a", evil + evil},
+                                                       {"build", path(evil)},
+                                                       {"compose", "--tag", "b", evil},
+                                                       {"inspect", evil},
+                                                       {"flatten", evil}};
+  for (const auto& command : commands) {
+    run(command);
+    EXPECT_FALSE(is_hostile(out_)) << command[0] << ": " << out_;
+    EXPECT_FALSE(is_hostile(err_)) << command[0] << ": " << err_;
+  }
+  // JSON has its own escapes, but has to be UTF-8.
+  for (const char* command : {"verify", "ls", "stats", "gc"}) {
+    run({command, "--json"});
+    EXPECT_EQ(out_.find('\xff'), std::string::npos) << out_;
+  }
+}
+
 TEST_F(LayerPackTest, AFullDiskForTheOutputIsAnError) {
   write("tree/f", std::string(100'000, 'x'));
   ok({"build", path("tree"), "--tag", "a"});
