@@ -107,18 +107,24 @@ void Connection::close() {
 }
 
 void Connection::read_request() {
+  parser_.reset();
+  // A client may have sent the next request with the last one.
+  if (buffer_.size() > 0) return read_message();
   // Between requests a connection costs no buffers: thousands of them only hold an attach.
   buffer_ = beast::flat_buffer();
-  parser_.reset();
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](beast::error_code error) {
     if (error || self->scope_ == nullptr) return self->close();
-    self->parser_.emplace();
-    self->parser_->body_limit(kBodyBytesMax);
-    self->parser_->header_limit(kHeaderBytesMax);
-    http::async_read(
-        self->socket_, self->buffer_, *self->parser_,
-        [self](beast::error_code read_error, size_t) { self->on_request(read_error); });
+    self->read_message();
   });
+}
+
+void Connection::read_message() {
+  parser_.emplace();
+  parser_->body_limit(kBodyBytesMax);
+  parser_->header_limit(kHeaderBytesMax);
+  http::async_read(
+      socket_, buffer_, *parser_,
+      [self = shared_from_this()](beast::error_code error, size_t) { self->on_request(error); });
 }
 
 void Connection::on_request(beast::error_code error) {

@@ -31,6 +31,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
   void read_request();
+  void read_message();
   void on_request(boost::beast::error_code error);
   void respond(ControlResponse response);
   /// An interim response with one descriptor; false when it did not fit into the socket.
