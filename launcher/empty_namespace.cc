@@ -60,10 +60,7 @@ Status attach_visible_sysfs(int root) {
 }  // namespace
 
 Status enter_empty_namespace() {
-  if (::unshare(CLONE_NEWNS) != 0) return fail_errno("creating a mount namespace");
-  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
-    return fail_errno("making mounts private");
-  }
+  VARVE_TRY(unshare_mounts());
   VARVE_TRY(detach_host_tree());
   VARVE_ASSIGN(const UniqueFd root, new_mount("tmpfs", {{"mode", "0555"}}, 0));
   for (const char* name : {"proc", "sys", kEmptyDirectoryName, kSysfsName}) {

@@ -1,6 +1,7 @@
 #include "launcher/mount_api.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -24,6 +25,15 @@ std::string context_log(int context) {
 }
 
 }  // namespace
+
+Status unshare_mounts() {
+  if (::unshare(CLONE_NEWNS) != 0) return fail_errno("creating a mount namespace");
+  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0) return {};
+  if (errno != EINVAL) return fail_errno("making mounts private");
+  return fail(ErrorCode::kUnsupported,
+              "the root directory is not a mount point (in a chroot: bind-mount its root onto "
+              "itself before entering it)");
+}
 
 Status set_mount_options(int context, const MountOptions& options) {
   for (const auto& [name, value] : options) {

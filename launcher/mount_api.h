@@ -16,6 +16,9 @@ namespace varve::launcher {
 
 using MountOptions = std::vector<std::pair<std::string, std::string>>;
 
+/// Moves the process into a copy of its mount namespace, whose mounts no other one hears of.
+/// Refused in a chroot whose root is not a mount.
+Status unshare_mounts();
 /// An option with an empty value is a flag.
 Status set_mount_options(int context, const MountOptions& options);
 /// A new filesystem of `type` with mount `attributes` (MOUNT_ATTR_*).

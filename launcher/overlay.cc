@@ -53,11 +53,8 @@ class ScratchNamespace {
     VARVE_ASSIGN(scratch.outer_, open_file("/proc/self/ns/mnt", O_RDONLY));
     VARVE_ASSIGN(scratch.root_, open_file("/", O_PATH | O_DIRECTORY));
     VARVE_ASSIGN(scratch.directory_, open_file(".", O_PATH | O_DIRECTORY));
-    if (::unshare(CLONE_NEWNS) != 0) return fail_errno("creating a mount namespace");
     scratch.is_inside_ = true;
-    if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) {
-      return fail_errno("making mounts private");
-    }
+    VARVE_TRY(unshare_mounts());
     return scratch;
   }
   ScratchNamespace(ScratchNamespace&& other) noexcept

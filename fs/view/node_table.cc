@@ -1,5 +1,6 @@
 #include "fs/view/node_table.h"
 
+#include <algorithm>
 #include <mutex>
 
 #include "base/hash.h"
@@ -197,7 +198,13 @@ std::vector<std::pair<std::string, uint64_t>> NodeTable::children(const Node& pa
   std::shared_lock lock(mutex_);
   std::vector<std::pair<std::string, uint64_t>> result;
   if (parent.kind == Node::Kind::kRoot) {
-    for (const auto& [name, domain] : domains_) result.emplace_back(name, domain->node_id);
+    // A domain that the kernel only remembers shows no more than its layers do.
+    for (const auto& [name, domain] : domains_) {
+      const bool is_attached =
+          std::any_of(domain->views.begin(), domain->views.end(),
+                      [](const auto& item) { return item.second->attach_count > 0; });
+      if (is_attached) result.emplace_back(name, domain->node_id);
+    }
   } else {
     for (const auto& [name, view] : parent.domain->views) {
       if (view->attach_count > 0) result.emplace_back(name, view->first_node_id);

@@ -70,6 +70,7 @@ TEST_F(NodeTableTest, AViewLivesUntilTheKernelForgetsIt) {
   // No new user finds it, but who has it keeps it.
   EXPECT_FALSE(nodes.look_up(*domain, layers_[0]->id().hex()));
   EXPECT_TRUE(nodes.children(*domain).empty());
+  EXPECT_TRUE(nodes.children(root()).empty());
   EXPECT_TRUE(nodes.find(layer->id));
   nodes.forget(layer->id, 1);
   EXPECT_FALSE(nodes.find(layer->id));
