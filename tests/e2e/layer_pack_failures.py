@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -48,7 +49,12 @@ class FailureTest(unittest.TestCase):
         os.environ["XDG_CACHE_HOME"] = str(self.folder / "cache")
 
     def start(self, *arguments, **options):
-        return subprocess.Popen([LAYER_PACK, *arguments, "--store", f"file://{self.store}"],
+        program = LAYER_PACK
+        if "user" in options:
+            # The build may lie where only root can go, as below /root.
+            program = self.folder / "layer-pack"
+            shutil.copy(LAYER_PACK, program)
+        return subprocess.Popen([program, *arguments, "--store", f"file://{self.store}"],
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
     def run_tool(self, *arguments, **options):
