@@ -21,7 +21,12 @@ struct Watch {
   std::optional<TerminalRelay> relay;
   std::optional<Report> report;
   bool gone = false;
+  bool told_to_end = false;
 };
+
+// How long the rest of a terminal's output may go unread after the end of a run that was told to
+// end. Otherwise it waits for its reader, as any program does.
+constexpr int kUnreadTimeoutMs = 1000;
 
 void pass_signals_on(Watch& watch) {
   signalfd_siginfo info;
@@ -30,6 +35,9 @@ void pass_signals_on(Watch& watch) {
       watch.relay->resize();
     } else {
       watch.sandbox.child.signal(static_cast<int>(info.ssi_signo));
+      const auto signal = static_cast<int>(info.ssi_signo);
+      watch.told_to_end |=
+          signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT;
     }
   }
 }
@@ -59,21 +67,35 @@ Status read_report(Watch& watch) {
   return {};
 }
 
+/// True when there is something to do; false when an output that nobody reads ends the wait.
+Result<bool> wait_for_events(Watch& watch, pollfd (&fds)[5]) {
+  const auto* relay = watch.relay ? &*watch.relay : nullptr;
+  fds[0] = {watch.gone ? -1 : watch.sandbox.control.get(), POLLIN, 0};
+  fds[1] = {watch.signals.get(), POLLIN, 0};
+  fds[2] = {relay != nullptr ? relay->master_fd() : -1,
+            relay != nullptr ? relay->master_events() : short{0}, 0};
+  // While its output waits a master that has hung up would only wake us.
+  if (fds[2].events == 0) fds[2].fd = -1;
+  fds[3] = {relay != nullptr && !watch.gone ? relay->input_fd() : -1, POLLIN, 0};
+  fds[4] = {relay != nullptr ? relay->output_fd() : -1, POLLOUT, 0};
+  for (;;) {
+    const int count = ::poll(fds, 5, watch.gone && watch.told_to_end ? kUnreadTimeoutMs : -1);
+    if (count > 0) return true;
+    if (count == 0) return false;
+    if (errno != EINTR) return fail_errno("waiting for the sandbox");
+  }
+}
+
 Status watch_to_the_end(Watch& watch) {
   // With the report the first process goes by itself; only a terminal has more to say.
-  while (!watch.gone && (!watch.report || watch.relay)) {
-    pollfd fds[4] = {{watch.sandbox.control.get(), POLLIN, 0},
-                     {watch.signals.get(), POLLIN, 0},
-                     {watch.relay ? watch.relay->master_fd() : -1,
-                      watch.relay ? watch.relay->master_events() : short{0}, 0},
-                     {watch.relay ? watch.relay->input_fd() : -1, POLLIN, 0}};
-    if (::poll(fds, 4, -1) < 0) {
-      if (errno == EINTR) continue;
-      return fail_errno("waiting for the sandbox");
-    }
+  while (watch.gone ? watch.relay && watch.relay->has_output() : !watch.report || watch.relay) {
+    pollfd fds[5];
+    VARVE_ASSIGN(const bool is_awake, wait_for_events(watch, fds));
+    if (!is_awake) return {};
     if (fds[1].revents != 0) pass_signals_on(watch);
     if (fds[2].revents != 0) watch.relay->on_master(fds[2].revents);
     if (fds[3].revents != 0) watch.relay->on_input();
+    if (fds[4].revents != 0) watch.relay->on_output();
     if (fds[0].revents != 0) VARVE_TRY(read_report(watch));
   }
   return {};
@@ -101,7 +123,6 @@ Result<Outcome> supervise(const Plan& plan, StartedSandbox& sandbox,
   {
     const RawMode raw = RawMode::enter(plan.process.terminal ? STDIN_FILENO : -1);
     VARVE_TRY(watch_to_the_end(watch));
-    if (watch.relay) watch.relay->drain();
   }
   const int status = sandbox.child.wait();
   if (!watch.report) {

@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 namespace varve::launcher {
@@ -11,6 +13,15 @@ namespace {
 
 constexpr size_t kCopyBytes = 16384;
 constexpr char kEndOfFile = '\x04';
+
+/// The same terminal or pipe under flags of its own; empty for a file, which has an offset to share
+/// and never blocks, and for what cannot be opened.
+UniqueFd open_unblocking(int fd) {
+  struct stat status;
+  if (::fstat(fd, &status) != 0 || !(S_ISFIFO(status.st_mode) || ::isatty(fd) != 0)) return {};
+  return UniqueFd(::open(("/proc/self/fd/" + std::to_string(fd)).c_str(),
+                         O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+}
 
 }  // namespace
 
@@ -43,11 +54,13 @@ Result<TerminalRelay> TerminalRelay::create(UniqueFd master, int input, int outp
   if (::fcntl(master.get(), F_SETFL, O_RDWR | O_NONBLOCK) != 0) {
     return fail_errno("preparing the terminal");
   }
-  return TerminalRelay(std::move(master), input, output);
+  TerminalRelay relay(std::move(master), input, output);
+  relay.own_output_ = open_unblocking(output);
+  return relay;
 }
 
 short TerminalRelay::master_events() const {
-  return static_cast<short>(POLLIN | (pending_.empty() ? 0 : POLLOUT));
+  return static_cast<short>((to_output_.empty() ? POLLIN : 0) | (pending_.empty() ? 0 : POLLOUT));
 }
 
 int TerminalRelay::input_fd() const {
@@ -74,46 +87,35 @@ void TerminalRelay::on_master(short events) {
     const ssize_t n = ::write(master_.get(), pending_.data(), pending_.size());
     if (n > 0) pending_.erase(0, static_cast<size_t>(n));
   }
-  if ((events & (POLLIN | POLLHUP)) == 0) return;
+  if ((events & (POLLIN | POLLHUP)) == 0 || !to_output_.empty()) return;
   char buffer[kCopyBytes];
   const ssize_t n = ::read(master_.get(), buffer, sizeof buffer);
   if (n > 0) {
-    write_output(buffer, static_cast<size_t>(n));
+    to_output_.assign(buffer, static_cast<size_t>(n));
+    on_output();
   } else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
     // EIO: the last slave is closed.
     master_.reset();
   }
 }
 
-/// Blocks like any program whose output is not read.
-void TerminalRelay::write_output(const char* data, size_t size) {
-  while (size > 0) {
-    const ssize_t n = ::write(output_, data, size);
+void TerminalRelay::on_output() {
+  while (!to_output_.empty()) {
+    // A socket may block all the same: it gets what fits after poll has said so.
+    const size_t size = own_output_ ? to_output_.size() : std::min<size_t>(to_output_.size(), 4096);
+    const ssize_t n = ::write(output(), to_output_.data(), size);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0 && errno == EAGAIN) {
-      pollfd wait{output_, POLLOUT, 0};
-      (void)::poll(&wait, 1, -1);
-      continue;
-    }
-    if (n < 0) return;  // The reader has gone: output is dropped, the command goes on.
-    data += n;
-    size -= static_cast<size_t>(n);
+    if (n < 0 && errno == EAGAIN) return;
+    // The reader has gone: output is dropped, the command goes on.
+    if (n < 0) to_output_.clear();
+    if (n > 0) to_output_.erase(0, static_cast<size_t>(n));
+    if (!own_output_) return;
   }
 }
 
 void TerminalRelay::resize() {
   const winsize window = window_of(input_ >= 0 ? input_ : output_);
   if (master_) (void)::ioctl(master_.get(), TIOCSWINSZ, &window);
-}
-
-void TerminalRelay::drain() {
-  char buffer[kCopyBytes];
-  while (master_) {
-    const ssize_t n = ::read(master_.get(), buffer, sizeof buffer);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return;
-    write_output(buffer, static_cast<size_t>(n));
-  }
 }
 
 }  // namespace varve::launcher

@@ -35,29 +35,35 @@ winsize window_of(int fd);
 class TerminalRelay {
  public:
   /// @param master  Taken over; made non-blocking.
+  /// @param output  Opened anew where it is a terminal or a pipe: its flags are shared with others,
+  ///                and a write to it must not block.
   static Result<TerminalRelay> create(UniqueFd master, int input, int output);
 
-  /// Which events to wait for, in poll(2)'s terms; -1 for a side that has ended.
+  /// Which events to wait for, in poll(2)'s terms; -1 for a side that has ended or has to wait.
   int master_fd() const { return master_.get(); }
   short master_events() const;
   int input_fd() const;
+  int output_fd() const { return to_output_.empty() ? -1 : output(); }
 
   /// After poll: moves what can be moved.
   void on_master(short events);
   void on_input();
+  void on_output();
   /// Passes the caller's window size on.
   void resize();
-  /// Reads and writes out what the sandbox wrote before it ended.
-  void drain();
+  /// Whether anything that the sandbox wrote may still be on its way.
+  bool has_output() const { return master_ || !to_output_.empty(); }
 
  private:
   TerminalRelay(UniqueFd master, int input, int output)
       : master_(std::move(master)), input_(input), output_(output) {}
-  void write_output(const char* data, size_t size);
+  int output() const { return own_output_ ? own_output_.get() : output_; }
 
   UniqueFd master_;
   int input_;
   int output_;
+  UniqueFd own_output_;
+  std::string to_output_;
   std::string pending_;  // From the input, not yet taken by the master.
 };
 

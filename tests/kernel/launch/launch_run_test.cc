@@ -8,6 +8,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <sstream>
 
@@ -249,6 +250,32 @@ TEST_F(LaunchRunTest, ControlCOnATerminalInterruptsTheCommand) {
   EXPECT_TRUE(terminal.wait_for("interrupted")) << terminal.seen;
   EXPECT_EQ(terminal.wait(), 9);
   EXPECT_FALSE(terminal.is_raw());
+}
+
+/// Waits until the pipe that `fd` reads from takes no more.
+void wait_until_full(int fd) {
+  const UniqueFd writer(
+      ::open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_TRUE(writer);
+  for (pollfd writable{writer.get(), POLLOUT, 0}; ::poll(&writable, 1, 0) == 1;) ::usleep(1000);
+}
+
+TEST_F(LaunchRunTest, ATerminalsOutputArrivesWholeHoweverLateItIsRead) {
+  Running running = start({"-t", "base", "--", "sh", "-c",
+                           "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); echo line-$i; done"});
+  wait_until_full(running.out.get());
+  const std::string text = running.rest();
+  EXPECT_EQ(running.wait(), 0);
+  EXPECT_TRUE(text.ends_with("line-20000\r\n")) << text.substr(text.size() - 40);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 20000);
+}
+
+TEST_F(LaunchRunTest, ATerminalsOutputThatNobodyReadsDoesNotKeepARunFromEnding) {
+  Running running = start({"-t", "base", "--", "yes"});
+  wait_until_full(running.out.get());
+  ::usleep(100'000);  // Until it has more to write.
+  ASSERT_EQ(::kill(running.pid, SIGTERM), 0);
+  EXPECT_EQ(running.wait(), 128 + SIGTERM);
 }
 
 TEST_F(LaunchRunTest, AFailedTerminalRunRestoresTheTerminal) {
