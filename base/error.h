@@ -72,6 +72,13 @@ inline tl::unexpected<Error> fail(Error error, std::string context) {
   return tl::unexpected<Error>(std::move(error).with_context(std::move(context)));
 }
 
+/// `result`, its error with one more context.
+template <class T>
+Result<T> in_context(Result<T> result, const char* context) {
+  if (!result) return fail(std::move(result).error(), context);
+  return result;
+}
+
 std::string_view error_code_name(ErrorCode code);
 /// The errno that a FUSE reply carries for `code` (positive).
 int error_code_to_errno(ErrorCode code);
@@ -82,11 +89,10 @@ int error_code_to_http_status(ErrorCode code);
 }  // namespace varve
 
 /// Evaluates `expr` (a Status or Result); returns its error from the enclosing function.
-#define VARVE_TRY(expr)                                                    \
-  do {                                                                     \
-    if (auto varve_try_result_ = (expr); !varve_try_result_) [[unlikely]]  \
-      return tl::unexpected<::varve::Error>(                               \
-          std::move(varve_try_result_).error());                           \
+#define VARVE_TRY(expr)                                                            \
+  do {                                                                             \
+    if (auto varve_try_result_ = (expr); !varve_try_result_) [[unlikely]]          \
+      return tl::unexpected<::varve::Error>(std::move(varve_try_result_).error()); \
   } while (0)
 
 #define VARVE_CONCAT_INNER_(a, b) a##b
@@ -94,8 +100,8 @@ int error_code_to_http_status(ErrorCode code);
 /// `VARVE_ASSIGN(auto x, f());` declares x with the value of f(), or returns f()'s error.
 #define VARVE_ASSIGN(declaration, expr) \
   VARVE_ASSIGN_INNER_(VARVE_CONCAT_(varve_result_, __LINE__), declaration, expr)
-#define VARVE_ASSIGN_INNER_(result, declaration, expr)                     \
-  auto result = (expr);                                                    \
-  if (!result) [[unlikely]]                                                \
-    return tl::unexpected<::varve::Error>(std::move(result).error());      \
+#define VARVE_ASSIGN_INNER_(result, declaration, expr)                \
+  auto result = (expr);                                               \
+  if (!result) [[unlikely]]                                           \
+    return tl::unexpected<::varve::Error>(std::move(result).error()); \
   declaration = std::move(*result)

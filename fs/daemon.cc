@@ -74,9 +74,9 @@ class Daemon {
 };
 
 Status Daemon::take_run_directory() {
-  VARVE_TRY(make_directories(options_.run_directory, kRunDirectoryMode));
+  VARVE_TRY(in_context(make_directories(options_.run_directory, kRunDirectoryMode), "--run-dir"));
   const std::string path = options_.run_directory + "/varvefs.lock";
-  VARVE_ASSIGN(lock_, open_file(path, O_RDWR | O_CREAT, 0600));
+  VARVE_ASSIGN(lock_, in_context(open_file(path, O_RDWR | O_CREAT, 0600), "--run-dir"));
   if (flock(lock_.get(), LOCK_EX | LOCK_NB)) {
     if (errno != EWOULDBLOCK) return fail_errno("locking '" + path + "'");
     return fail(ErrorCode::kBusy, "another varvefs runs in '" + options_.run_directory + "'");
@@ -87,7 +87,7 @@ Status Daemon::take_run_directory() {
 Status Daemon::mount() {
   mountpoint_ = options_.mountpoint.empty() ? options_.run_directory + "/mnt" : options_.mountpoint;
   VARVE_TRY(remove_stale_mounts(mountpoint_));
-  VARVE_TRY(make_directories(mountpoint_, kRunDirectoryMode));
+  VARVE_TRY(in_context(make_directories(mountpoint_, kRunDirectoryMode), "--mountpoint"));
   VARVE_ASSIGN(MountPoint mounted, MountPoint::create(mountpoint_));
   mount_point_ = std::make_unique<MountPoint>(std::move(mounted));
   return {};
@@ -147,14 +147,17 @@ Status Daemon::start_control() {
       DaemonFacts{version(), mountpoint_, transport_name(session_->transport()),
                   session_->fallback_reason()},
       *attaches_, nodes_, *reads_);
-  VARVE_ASSIGN(server_, ControlServer::listen(options_.run_directory + "/control.sock", *api_,
-                                              options_.attach_deadline_ms, log_));
+  auto server = ControlServer::listen(options_.run_directory + "/control.sock", *api_,
+                                      options_.attach_deadline_ms, log_);
+  VARVE_ASSIGN(server_, in_context(std::move(server), "--run-dir"));
   return {};
 }
 
 Status Daemon::start() {
   raise_descriptor_limit();
   mallopt(M_ARENA_MAX, kMallocArenaCountMax);
+  // Now, and not when the first image is attached.
+  VARVE_TRY(in_context(open_unlinked_temp(options_.spool_directory), "--spool-dir"));
   VARVE_TRY(take_run_directory());
   VARVE_TRY(mount());
   start_mounter();

@@ -1,9 +1,11 @@
 #include "fs/spdlog_sink.h"
 
+#include <fcntl.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "base/file_io.h"
 #include "fs/rate_limiter.h"
 
 namespace varve::fs {
@@ -32,6 +34,8 @@ Result<LogSink> make_spdlog_sink(const std::string& path) {
     if (path.empty()) {
       sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
     } else {
+      // spdlog would make the directories of a path that was mistyped.
+      VARVE_TRY(in_context(open_file(path, O_WRONLY | O_CREAT | O_APPEND), "--log-file"));
       sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
     }
     logger = std::make_shared<spdlog::logger>("varvefs", std::move(sink));

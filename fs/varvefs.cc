@@ -102,7 +102,7 @@ void detach_from_terminal() {
 // The parent returns when the child is ready (0) or has ended (its status).
 int run_in_background(CommandLine& line, const ToolIo& io) {
   if (line.log_file.empty()) {
-    Status made = make_directories(line.daemon.run_directory, 0700);
+    Status made = in_context(make_directories(line.daemon.run_directory, 0700), "--run-dir");
     if (!made) return report(io, made.error());
     line.log_file = line.daemon.run_directory + "/varvefs.log";
   }

@@ -83,9 +83,8 @@ Status make_upper(const Spec& spec, HostState& host) {
   const std::string name = spec.keep ? kept_name(host.slot) : std::to_string(host.slot.number());
   // The record comes first: whatever happens next, the next run knows what to remove.
   if (!spec.keep) VARVE_TRY(host.slot.record_upper(spec.state_dir + "/" + name));
-  auto upper = UpperDir::create(spec.state_dir, name);
-  if (!upper) return fail(std::move(upper).error(), "preparing the upper directory");
-  host.upper.emplace(std::move(*upper));
+  VARVE_ASSIGN(UpperDir upper, in_context(UpperDir::create(spec.state_dir, name), "--state-dir"));
+  host.upper.emplace(std::move(upper));
   return {};
 }
 
@@ -143,7 +142,7 @@ Result<int> outcome_without_report(Error error, HostState& host, ToolIo& io) {
 
 Result<UniqueFd> open_stats(const Spec& spec) {
   if (spec.stats_path.empty()) return UniqueFd();
-  return open_file(spec.stats_path, O_WRONLY | O_CREAT | O_TRUNC);
+  return in_context(open_file(spec.stats_path, O_WRONLY | O_CREAT | O_TRUNC), "--stats");
 }
 
 /// Blocks what is passed on to the command, from the time when there is somebody to pass it to.

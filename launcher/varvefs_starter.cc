@@ -107,13 +107,17 @@ Result<ControlClient> start(const std::string& run_dir) {
 }  // namespace
 
 Result<ControlClient> connect_to_varvefs(const std::string& run_dir) {
-  return ControlClient::connect(run_dir + "/control.sock", kAnswerTimeoutMs);
+  auto client = ControlClient::connect(run_dir + "/control.sock", kAnswerTimeoutMs);
+  if (!client && client.error().code() != ErrorCode::kUnavailable) {
+    return fail(std::move(client).error(), "--run-dir");
+  }
+  return client;
 }
 
 Result<ControlClient> connect_or_start_varvefs(const std::string& run_dir) {
   auto client = connect_to_varvefs(run_dir);
   if (client || client.error().code() != ErrorCode::kUnavailable) return client;
-  VARVE_TRY(make_directories(run_dir, 0755));
+  VARVE_TRY(in_context(make_directories(run_dir, 0755), "--run-dir"));
   VARVE_ASSIGN(const UniqueFd lock, open_file(run_dir + "/start.lock", O_RDWR | O_CREAT, 0600));
   while (::flock(lock.get(), LOCK_EX) != 0) {
     if (errno != EINTR) return fail_errno("locking " + quoted(run_dir + "/start.lock"));

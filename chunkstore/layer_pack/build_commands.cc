@@ -84,6 +84,7 @@ Status build_layers(const SourcePlan& plan, const Base& base, BuildSession& sess
 
 Status run_build(const BuildOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(const auto tag, parse_tag(options.tag));
+  VARVE_TRY(check_temp_dir(options.pack));
   chunkstore::ImageConfig asked;
   for (const std::string& assignment : options.env) VARVE_TRY(set_env(asked.env, assignment));
   VARVE_ASSIGN(const SourcePlan plan, plan_source(options));
@@ -105,6 +106,7 @@ Status run_build(const BuildOptions& options, const ToolIo& io) {
 
 Status run_diff(const DiffOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(const auto tag, parse_tag(options.tag));
+  VARVE_TRY(check_temp_dir(options.pack));
   chunkstore::DirectoryOptions directory;
   directory.mode = chunkstore::DirectoryMode::kOverlayUpper;
   directory.has_user_marks = options.has_user_marks;
@@ -125,6 +127,7 @@ Status run_diff(const DiffOptions& options, const ToolIo& io) {
 
 Status run_flatten(const FlattenOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(const auto tag, parse_tag(options.tag));
+  VARVE_TRY(check_temp_dir(options.pack));
   VARVE_ASSIGN(auto store, chunkstore::open_store(options.store, /*create=*/false));
   VARVE_ASSIGN(const auto session, BuildSession::open(store, options.pack, io));
   VARVE_ASSIGN(ImageParts parts, read_parts(store, options.image, session->temp_directory()));

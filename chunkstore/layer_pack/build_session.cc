@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/file_io.h"
 #include "chunkstore/build/publish.h"
 #include "chunkstore/build/temp_directory.h"
 #include "chunkstore/erofs/large_ids.h"
@@ -123,6 +124,12 @@ ImageConfig merge_configs(ImageConfig lower, const ImageConfig& upper) {
     lower.cmd = upper.cmd;
   }
   return lower;
+}
+
+Status check_temp_dir(const PackOptions& options) {
+  if (options.temp_directory.empty()) return {};
+  VARVE_TRY(in_context(open_unlinked_temp(options.temp_directory), "--temp-dir"));
+  return {};
 }
 
 Result<std::optional<chunkstore::RefName>> parse_tag(const std::string& tag) {

@@ -41,6 +41,10 @@ chunkstore::ImageConfig merge_configs(chunkstore::ImageConfig lower,
 /// Sets `KEY=VALUE` in `env`, in place when KEY is there. kInvalidArgument without a KEY and '='.
 Status set_env(std::vector<std::string>& env, const std::string& assignment);
 
+/// Whether the directory of `--temp-dir`, if it was given, can hold temporary files: looked at
+/// before any work is done.
+Status check_temp_dir(const PackOptions& options);
+
 /// Nothing for "". Errors: as parse_ref.
 Result<std::optional<chunkstore::RefName>> parse_tag(const std::string& tag);
 

@@ -2,6 +2,7 @@
 
 #include "base/bytes.h"
 #include "chunkstore/build/temp_directory.h"
+#include "chunkstore/layer_pack/build_session.h"
 #include "chunkstore/layer_pack/commands.h"
 #include "chunkstore/layer_pack/erofs_export.h"
 #include "chunkstore/layer_pack/image_view.h"
@@ -69,6 +70,7 @@ Status export_as_erofs(const ExportOptions& options,
 }  // namespace
 
 Status run_export(const ExportOptions& options, const ToolIo& io) {
+  VARVE_TRY(check_temp_dir(options.pack));
   VARVE_ASSIGN(auto store, chunkstore::open_store(options.store, /*create=*/false));
   VARVE_ASSIGN(const ResolvedName name, resolve_name(chunkstore::ImageStore(store), options.image));
   VARVE_ASSIGN(const ImageView view,

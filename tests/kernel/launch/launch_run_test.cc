@@ -285,6 +285,19 @@ TEST_F(LaunchRunTest, AFailedTerminalRunRestoresTheTerminal) {
   EXPECT_FALSE(terminal.is_raw());
 }
 
+TEST_F(LaunchRunTest, AFileOrDirectoryThatCannotBeUsedIsNamedWithItsOption) {
+  for (const auto& [option, value] :
+       std::vector<std::pair<std::string, std::string>>{{"--state-dir", "/proc/nope"},
+                                                        {"--run-dir", "/proc/nope"},
+                                                        {"--run-dir", varve_program()},
+                                                        {"--stats", "/proc/nope/stats"}}) {
+    const Result result = run({option, value, "base", "--", "true"});
+    EXPECT_EQ(result.status, 125);
+    EXPECT_TRUE(result.err.starts_with("varve: " + option + ": ")) << result.err;
+    EXPECT_NE(result.err.find("'" + value), std::string::npos) << result.err;
+  }
+}
+
 TEST_F(LaunchRunTest, AnImageIsMountedAndUnmounted) {
   const std::string at = directory() + "/at";
   ASSERT_TRUE(make_directories(at));

@@ -1,7 +1,12 @@
 #include <gtest/gtest.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
+#include <array>
+
+#include "base/file_io.h"
+#include "base/temp_dir.h"
 #include "fs/varvefs.h"
 
 namespace varve::fs {
@@ -53,6 +58,52 @@ TEST(VarvefsCommandTest, WrongArgumentsAreRefusedWithTheirName) {
     EXPECT_EQ(output.status, error_code_to_exit_status(ErrorCode::kInvalidArgument));
     EXPECT_NE(output.err.find(arguments.front()), std::string::npos) << output.err;
     EXPECT_EQ(output.out, "");
+  }
+}
+
+TEST(VarvefsCommandTest, NumbersOutOfRangeAreNamedWithOptionValueAndRange) {
+  const std::vector<std::array<const char*, 4>> cases = {
+      {"--cache-memory", "1048577", "1", "1048576"},
+      {"--read-deadline-ms", "3600001", "1", "3600000"},
+      {"--attach-deadline-ms", "0", "1", "3600000"},
+      {"--fetch-threads", "1025", "1", "1024"},
+      {"--readahead-kb", "-1", "0", "1048576"},
+      {"--idle", "31536001", "0", "31536000"},
+      {"--linger", "31536001", "0", "31536000"}};
+  for (const auto& [option, value, least, most] : cases) {
+    const Output output = run({option, value});
+    EXPECT_EQ(output.status, error_code_to_exit_status(ErrorCode::kInvalidArgument));
+    for (const char* part : {option, value, least, most}) {
+      EXPECT_NE(output.err.find(part), std::string::npos) << part << ": " << output.err;
+    }
+  }
+}
+
+TEST(VarvefsCommandTest, WhatCannotBeUsedIsNamedAtTheStartAndNothingIsMade) {
+  const TempDir dir = TempDir::create("varve-command-").value();
+  const std::string run_dir = dir.path() + "/run";
+  const std::string file = dir.path() + "/file";
+  ASSERT_TRUE(write_file_atomic(file, as_bytes("x")));
+  const std::string log = dir.path() + "/none/varvefs.log";
+  for (const auto& [option, value] :
+       std::vector<std::pair<const char*, std::string>>{{"--spool-dir", "/proc/nope"},
+                                                        {"--spool-dir", file},
+                                                        {"--log-file", log},
+                                                        {"--log-file", dir.path()}}) {
+    const Output output =
+        run({"--foreground", "--run-dir", run_dir.c_str(), option, value.c_str()});
+    EXPECT_NE(output.status, 0) << option;
+    EXPECT_TRUE(output.err.starts_with("varvefs: " + std::string(option) + ": ")) << output.err;
+    EXPECT_NE(output.err.find(varve::quoted(value)), std::string::npos) << output.err;
+    EXPECT_NE(::access(run_dir.c_str(), F_OK), 0) << option;
+  }
+  EXPECT_NE(::access((dir.path() + "/none").c_str(), F_OK), 0);
+  for (const char* bad : {"/proc/nope", file.c_str()}) {
+    const Output output = run({"--foreground", "--run-dir", bad});
+    EXPECT_NE(output.status, 0);
+    EXPECT_TRUE(
+        output.err.starts_with("varvefs: --run-dir: creating directory " + varve::quoted(bad)))
+        << output.err;
   }
 }
 
