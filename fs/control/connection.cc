@@ -57,8 +57,9 @@ ControlRequest to_control_request(const http::request<http::string_body>& reques
     const size_t end = rest.find('&');
     const std::string_view pair = rest.substr(0, end);
     const size_t equals = pair.find('=');
-    result.query[decode_query_text(pair.substr(0, equals))] =
-        equals == std::string_view::npos ? "" : decode_query_text(pair.substr(equals + 1));
+    result.query.emplace(
+        decode_query_text(pair.substr(0, equals)),
+        equals == std::string_view::npos ? "" : decode_query_text(pair.substr(equals + 1)));
     rest = end == std::string_view::npos ? "" : rest.substr(end + 1);
   }
   result.body = request.body();

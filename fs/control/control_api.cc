@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/clock.h"
@@ -14,6 +15,33 @@ namespace {
 
 // Each version of a client needs one.
 constexpr size_t kNamespaceCountMax = 16;
+
+struct Route {
+  std::string_view what;
+  std::string_view parameter;  ///< The one that its query may have.
+};
+constexpr Route kRoutes[] = {{"POST /v1/attach", {}},         {"POST /v1/detach", {}},
+                             {"POST /v1/namespaces", {}},     {"GET /v1/status", {}},
+                             {"GET /v1/layers", {}},          {"GET /v1/stats", "layer"},
+                             {"GET /v1/stats/files", "layer"}};
+
+/// Nothing that was asked for is ignored.
+Status check_route(const ControlRequest& request, const std::string& what) {
+  const auto route = std::ranges::find(kRoutes, what, &Route::what);
+  if (route == std::end(kRoutes)) return fail(ErrorCode::kNotFound, "there is no " + quoted(what));
+  for (const auto& [name, value] : request.query) {
+    if (name.empty() || name != route->parameter) {
+      return fail(ErrorCode::kInvalidArgument, "unknown query parameter " + quoted(name));
+    }
+    if (request.query.count(name) > 1) {
+      return fail(ErrorCode::kInvalidArgument, "query parameter " + quoted(name) + " twice");
+    }
+  }
+  if (request.method == "GET" && !request.body.empty()) {
+    return fail(ErrorCode::kInvalidArgument, quoted(what) + " takes no body");
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -47,9 +75,13 @@ void ControlApi::handle(const ControlRequest& request,
                         const std::shared_ptr<ConnectionScope>& scope,
                         std::shared_ptr<ControlAnswer> answer) {
   const std::string what = request.method + " " + request.path;
+  if (const Status known = check_route(request, what); !known) {
+    answer->give(error_response(known.error()));
+    return;
+  }
   if (what == "POST /v1/attach") return attach(request, scope, std::move(answer));
   if (what == "GET /v1/stats/files") return stats_files(request, std::move(answer));
-  Result<std::string> body = fail(ErrorCode::kNotFound, "there is no " + quoted(what));
+  Result<std::string> body;
   if (what == "GET /v1/status") body = status();
   if (what == "GET /v1/layers") body = layers();
   if (what == "GET /v1/stats") body = stats(request);

@@ -15,8 +15,8 @@ namespace varve::fs {
 
 struct ControlRequest {
   std::string method;
-  std::string path;                          ///< Without the query.
-  std::map<std::string, std::string> query;  ///< Decoded.
+  std::string path;                               ///< Without the query.
+  std::multimap<std::string, std::string> query;  ///< Decoded.
   std::string body;
   pid_t peer_pid = 0;  ///< Of the process that connected; 0 when it cannot be seen from here.
 };

@@ -57,7 +57,7 @@ Status refuse_unknown(const json::object& object, std::initializer_list<std::str
   for (const auto& member : object) {
     const std::string_view name(member.key().data(), member.key().size());
     if (std::find(known.begin(), known.end(), name) == known.end()) {
-      return fail(ErrorCode::kUnsupported, "unknown member " + quoted(name));
+      return fail(ErrorCode::kInvalidArgument, "unknown member " + quoted(name));
     }
   }
   return {};

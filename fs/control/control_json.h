@@ -9,8 +9,8 @@
 /// The JSON of the control API. Boost.JSON stays in the .cc file.
 namespace varve::fs {
 
-/// Errors: kInvalidArgument (no JSON, a wrong type, a bad domain), kUnsupported (a member that this
-/// version does not know: it is never ignored).
+/// Errors: kInvalidArgument (no JSON, a wrong type, a bad domain, a member that this version does
+/// not know: it is never ignored).
 Result<AttachRequest> parse_attach_request(const std::string& body);
 /// The lease of a detach request.
 Result<std::string> parse_detach_request(const std::string& body);

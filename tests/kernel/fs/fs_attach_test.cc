@@ -242,7 +242,7 @@ TEST_P(FsAttachTest, BadRequestsAreRefusedWithTheirReason) {
   EXPECT_EQ(client.post("/v1/attach", {{"store", store}, {"image", "app:v1"}, {"colour", "red"}})
                 .value()
                 .status,
-            422);
+            400);
   EXPECT_EQ(client.post("/v1/attach", {{"store", "file:///does/not/exist"}, {"image", "app:v1"}})
                 .value()
                 .status,
@@ -251,6 +251,27 @@ TEST_P(FsAttachTest, BadRequestsAreRefusedWithTheirReason) {
   EXPECT_EQ(client.get("/v1/nothing").value().status, 404);
   // The connection is still good.
   EXPECT_EQ(client.get("/v1/status").value().status, 200);
+}
+
+TEST_P(FsAttachTest, NothingThatWasAskedForIsIgnored) {
+  ControlClient client = varvefs_.connect();
+  const auto expect_refused = [&](const char* method, const std::string& target,
+                                  const std::string& body, const std::string& message) {
+    const auto answer = client.request(method, target, body).value();
+    EXPECT_EQ(answer.status, 400) << target;
+    EXPECT_EQ(answer.body.at("error").at("code").as_string(), "invalid argument");
+    EXPECT_EQ(std::string(answer.body.at("error").at("message").as_string()), message);
+  };
+  expect_refused("GET", "/v1/status?verbose", "", "unknown query parameter 'verbose'");
+  expect_refused("GET", "/v1/layers?layer=x", "", "unknown query parameter 'layer'");
+  expect_refused("GET", "/v1/stats?layers=x", "", "unknown query parameter 'layers'");
+  expect_refused("GET", "/v1/stats?layer=x&layer=y", "", "query parameter 'layer' twice");
+  expect_refused("GET", "/v1/stats/files?=x", "", "unknown query parameter ''");
+  expect_refused("POST", "/v1/detach?lease=x", "{}", "unknown query parameter 'lease'");
+  expect_refused("POST", "/v1/detach", R"({"lease":"x","colour":"red"})",
+                 "unknown member 'colour'");
+  expect_refused("GET", "/v1/status", "{}", "'GET /v1/status' takes no body");
+  EXPECT_EQ(client.get("/v1/nothing?verbose").value().status, 404);
 }
 
 TEST_P(FsAttachTest, StatisticsCountPagesAndStoredBytesAndNameTheFiles) {

@@ -34,7 +34,20 @@ TEST(ControlJsonTest, RefusesWhatIsNoAttach) {
   EXPECT_EQ(code_of(R"({"store":"s","image":"a","layers":"x"})"), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of(R"({"store":"s","layers":[1]})"), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of(R"({"store":"s","image":"a","mounts":"yes"})"), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of(R"({"store":"s","image":"a","unheard":1})"), ErrorCode::kUnsupported);
+}
+
+TEST(ControlJsonTest, RefusesUnknownMembersByTheirName) {
+  const auto expect_named = [](const Status& parsed) {
+    ASSERT_FALSE(parsed);
+    EXPECT_EQ(parsed.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_EQ(parsed.error().to_string(), "unknown member 'unheard'");
+  };
+  const auto status_of = [](const auto& result) {
+    return result ? Status() : tl::unexpected(result.error());
+  };
+  expect_named(status_of(parse_attach_request(R"({"store":"s","image":"a","unheard":1})")));
+  expect_named(status_of(parse_detach_request(R"({"lease":"l","unheard":1})")));
+  expect_named(status_of(parse_namespace_request(R"({"name":"n","unheard":1})")));
 }
 
 TEST(ControlJsonTest, ADomainIsOneDirectoryName) {
