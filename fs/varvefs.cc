@@ -23,10 +23,18 @@ struct CommandLine {
 
 constexpr uint64_t kMiB = 1 << 20;
 
+/// Replaces the name of a transport by its number, which is how an enumeration is parsed.
+std::string to_transport(std::string& text) {
+  static const std::map<std::string, TransportKind> kTransports = {
+      {"auto", TransportKind::kAuto}, {"ring", TransportKind::kRing}, {"dev", TransportKind::kDev}};
+  const auto found = kTransports.find(text);
+  if (found == kTransports.end()) return varve::quoted(text) + " is not auto, ring or dev";
+  text = std::to_string(static_cast<int>(found->second));
+  return "";
+}
+
 void add_options(CLI::App& app, CommandLine& line) {
   DaemonOptions& daemon = line.daemon;
-  const std::map<std::string, TransportKind> transports = {
-      {"auto", TransportKind::kAuto}, {"ring", TransportKind::kRing}, {"dev", TransportKind::kDev}};
   app.set_version_flag("--version", std::string("varvefs ") + version());
   app.add_option("--run-dir", daemon.run_directory,
                  "Directory of the control socket, the lock and the default mount point")
@@ -36,7 +44,7 @@ void add_options(CLI::App& app, CommandLine& line) {
                  "Directory for local copies of metadata, files without names")
       ->capture_default_str();
   app.add_option("--transport", daemon.transport, "How requests reach the daemon: auto, ring, dev")
-      ->transform(CLI::CheckedTransformer(transports))
+      ->transform(CLI::Validator(to_transport, ""))
       ->default_str("auto");
   app.add_option_function<uint64_t>(
          "--cache-memory", [&daemon](uint64_t mib) { daemon.cache_bytes_max = mib * kMiB; },

@@ -10,15 +10,15 @@ namespace {
 constexpr OptionRow kRunOptions[] = {
     {"--store", "URL", "store that holds the image (default $VARVE_STORE, else the local store)"},
     {"--layer", "ID", "one more layer on top of the image's; may be repeated"},
-    {"--memory", "SIZE", "memory limit, e.g. 512M"},
-    {"--cpus", "N", "CPU limit, e.g. 0.5"},
-    {"--pids", "N", "limit of processes and threads (default 4096)"},
+    {"--memory", "SIZE", "memory limit, e.g. 512M (1M to 16383T)"},
+    {"--cpus", "N", "CPU limit, e.g. 0.5 (0.01 to 1000000)"},
+    {"--pids", "N", "limit of processes and threads (2 to 4194304, default 4096)"},
     {"--env", "NAME=VALUE", "environment variable; NAME alone takes the caller's value"},
     {"--workdir", "DIR", "working directory"},
     {"--user", "USER[:GROUP]", "user of the command, by name or number"},
     {"--entrypoint", "PROGRAM", "replaces the image's entrypoint; '' removes it"},
     {"--net", "none|host", "network: only loopback (default), or the host's"},
-    {"--rw-size", "SIZE", "keep written files in memory, at most SIZE"},
+    {"--rw-size", "SIZE", "keep written files in memory, at most SIZE (64k to 16383T)"},
     {"--keep", nullptr, "keep the written files after the end and say where"},
     {"-i", nullptr, "accepted for habit's sake: standard input is always passed"},
     {"-t", nullptr, "run the command on a terminal of its own"},
@@ -100,26 +100,47 @@ class OptionReader {
   std::string value_;
 };
 
+// Below this the kernel kills the first process of the sandbox before it can say anything.
+constexpr uint64_t kMemoryBytesMin = uint64_t{1} << 20;
+constexpr uint64_t kRwBytesMin = uint64_t{64} << 10;
+constexpr uint64_t kSizeBytesMax = uint64_t{16383} << 40;  // parse_bytes() ends just above.
+constexpr uint32_t kCpuMilliMin = 10;
+constexpr uint32_t kCpuMilliMax = 1'000'000'000;
+constexpr uint32_t kPidsMin = 2;        // PID 1 and the command.
+constexpr uint32_t kPidsMax = 4 << 20;  // The kernel's own.
+
+template <class T>
+bool is_within(const std::optional<T>& value, T min, T max) {
+  return value && *value >= min && *value <= max;
+}
+
 std::string default_store() {
   const char* store = std::getenv("VARVE_STORE");
   return store != nullptr && *store != '\0' ? store : "file:///var/lib/varve/store";
 }
 
 Status set_limit(Spec& spec, const std::string& name, const std::string& value) {
-  const auto not_a = [&](const char* what) {
-    return wrong(name + ": " + quoted(value) + " is not " + what);
+  const auto refuse = [&](const char* range) {
+    return wrong(name + ": " + quoted(value) + " is not " + range);
   };
-  if (name == "--memory" || name == "--rw-size") {
-    const auto bytes = parse_bytes(value);
-    if (!bytes) return not_a("a size such as 512M");
-    (name == "--memory" ? spec.memory_bytes_max : spec.rw_bytes_max) = *bytes;
+  if (name == "--memory") {
+    spec.memory_bytes_max = parse_bytes(value);
+    if (!is_within(spec.memory_bytes_max, kMemoryBytesMin, kSizeBytesMax)) {
+      return refuse("a size from 1M to 16383T, such as 512M");
+    }
+  } else if (name == "--rw-size") {
+    spec.rw_bytes_max = parse_bytes(value);
+    if (!is_within(spec.rw_bytes_max, kRwBytesMin, kSizeBytesMax)) {
+      return refuse("a size from 64k to 16383T, such as 512M");
+    }
   } else if (name == "--cpus") {
-    const auto cpus = parse_cpus(value);
-    if (!cpus) return not_a("a number of CPUs such as 0.5");
-    spec.cpu_milli_max = *cpus;
+    spec.cpu_milli_max = parse_cpus(value);
+    if (!is_within(spec.cpu_milli_max, kCpuMilliMin, kCpuMilliMax)) {
+      return refuse("a number of CPUs from 0.01 to 1000000, such as 0.5");
+    }
   } else {
     const auto pids = parse_u32(value);
-    if (!pids) return not_a("a number");
+    if (!is_within(pids, kPidsMin, kPidsMax)) return refuse("a number from 2 to 4194304");
     spec.pids_max = *pids;
   }
   return {};

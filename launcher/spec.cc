@@ -44,6 +44,21 @@ Status require_absolute(const std::string& option, const std::string& path) {
   return bad(option, quoted(path) + " is not an absolute path");
 }
 
+/// What is a number has to be an id; names are looked up in the image.
+Status validate_user(const std::string& user) {
+  if (user.find(':') == 0) return bad("--user", quoted(user) + " names no user");
+  const size_t colon = user.find(':');
+  for (const std::string& part :
+       {user.substr(0, colon), colon == std::string::npos ? "" : user.substr(colon + 1)}) {
+    const bool is_number =
+        !part.empty() && part[0] != '0' && part.find_first_not_of("0123456789") == part.npos;
+    if (is_number && parse_u32(part).value_or(kNoId) == kNoId) {
+      return bad("--user", quoted(part) + " is not an id: they go from 0 to 4294967294");
+    }
+  }
+  return {};
+}
+
 bool has_nul(std::string_view text) {
   return text.find('\0') != std::string_view::npos;
 }
@@ -99,26 +114,16 @@ Status validate_layers(const std::vector<std::string>& extra_layers, const std::
 Status validate(const Spec& spec) {
   if (spec.image.empty()) return bad("IMAGE", "must not be empty");
   VARVE_TRY(validate_layers(spec.extra_layers, spec.domain, spec.run_dir));
-  // Below this the kernel kills the first process of the sandbox before it can say anything.
-  if (spec.memory_bytes_max && *spec.memory_bytes_max < (uint64_t{1} << 20)) {
-    return bad("--memory", "must be at least 1M");
-  }
-  if (spec.cpu_milli_max && *spec.cpu_milli_max < 10) return bad("--cpus", "must be at least 0.01");
-  // PID 1 and the command.
-  if (spec.pids_max < 2) return bad("--pids", "must be at least 2");
   for (const std::string& variable : spec.env) {
     if (variable.find('=') == std::string::npos || variable[0] == '=' || has_nul(variable)) {
       return bad("--env", quoted(variable) + " is not NAME=VALUE");
     }
   }
   if (!spec.workdir.empty()) VARVE_TRY(require_absolute("--workdir", spec.workdir));
-  if (spec.rw_bytes_max && *spec.rw_bytes_max < (uint64_t{64} << 10)) {
-    return bad("--rw-size", "must be at least 64k");
-  }
   if (spec.rw_bytes_max && spec.keep) {
     return bad("--keep", "cannot be combined with --rw-size, whose files live in memory");
   }
-  if (spec.user.find(':') == 0) return bad("--user", quoted(spec.user) + " names no user");
+  VARVE_TRY(validate_user(spec.user));
   return require_absolute("--state-dir", spec.state_dir);
 }
 

@@ -38,7 +38,7 @@ struct Spec {
   std::string state_dir = "/var/lib/varve/sandboxes";
 };
 
-/// Checks everything that can be checked without touching the system.
+/// Checks everything that can be checked without touching the system, and that parse_run() did not.
 /// Errors: kInvalidArgument, naming the option.
 Status validate(const Spec& spec);
 
@@ -50,6 +50,8 @@ Status validate_layers(const std::vector<std::string>& extra_layers, const std::
 std::optional<uint64_t> parse_bytes(std::string_view text);
 /// "2", "0.5": thousandths of a CPU.
 std::optional<uint32_t> parse_cpus(std::string_view text);
+/// (uid_t)-1 and (gid_t)-1, which system calls take for "none".
+inline constexpr uint32_t kNoId = UINT32_MAX;
 /// A decimal number without sign, spaces or leading zeros beyond "0".
 std::optional<uint32_t> parse_u32(std::string_view text);
 

@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "base/file_io.h"
 #include "launcher/spec.h"
@@ -45,6 +46,17 @@ bool has_member(std::string_view members, std::string_view name) {
   return false;
 }
 
+tl::unexpected<Error> no_id(const char* what) {
+  return fail(ErrorCode::kInvalidArgument,
+              std::string(what) + " id 4294967295 means none: ids go from 0 to 4294967294");
+}
+
+/// An id of a line of the database; nothing makes a user or group of kNoId.
+std::optional<uint32_t> parse_id(std::string_view text) {
+  const auto id = parse_u32(text);
+  return id == kNoId ? std::nullopt : id;
+}
+
 /// The file's text, "" when the image has none.
 Result<std::string> read_database(int root, const char* path) {
   open_how how{};
@@ -66,11 +78,12 @@ Result<std::string> read_database(int root, const char* path) {
 Result<std::string> find_user(const std::string& user, std::string_view passwd,
                               MountsMessage& identity) {
   const auto number = parse_u32(user);
+  if (number == kNoId) return no_id("user");
   std::string name;
   bool found = false;
   for_each_line<7>(passwd, [&](const std::array<std::string_view, 7>& line) {
-    const auto uid = parse_u32(line[2]);
-    const auto gid = parse_u32(line[3]);
+    const auto uid = parse_id(line[2]);
+    const auto gid = parse_id(line[3]);
     if (!uid || !gid || (number ? *uid != *number : line[0] != user)) return true;
     found = true;
     name = line[0];
@@ -99,7 +112,7 @@ Result<MountsMessage> parse_identity(const std::string& user, std::string_view p
   VARVE_ASSIGN(const std::string name, find_user(user_part, passwd, identity));
   if (colon == std::string::npos) {
     for_each_line<4>(group, [&](const std::array<std::string_view, 4>& line) {
-      const auto gid = parse_u32(line[2]);
+      const auto gid = parse_id(line[2]);
       if (gid && !name.empty() && has_member(line[3], name) &&
           identity.group_count < MountsMessage::kGroupsMax) {
         identity.groups[identity.group_count++] = *gid;
@@ -110,12 +123,13 @@ Result<MountsMessage> parse_identity(const std::string& user, std::string_view p
   }
   const std::string group_part = user.substr(colon + 1);
   if (const auto gid = parse_u32(group_part)) {
+    if (*gid == kNoId) return no_id("group");
     identity.gid = *gid;
     return identity;
   }
   bool found = false;
   for_each_line<4>(group, [&](const std::array<std::string_view, 4>& line) {
-    const auto gid = parse_u32(line[2]);
+    const auto gid = parse_id(line[2]);
     if (!gid || line[0] != group_part) return true;
     identity.gid = *gid;
     found = true;

@@ -31,6 +31,38 @@ std::string to_source_type(std::string& text) {
   return "";
 }
 
+constexpr uint64_t kMemoryMaxMin = uint64_t{128} << 20;
+constexpr uint64_t kMemoryMaxMax = uint64_t{1024} << 40;
+
+/// "512M", "512MiB" or a number of bytes; nothing on anything else.
+std::optional<uint64_t> parse_size(std::string_view text) {
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return {};
+  std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
+  uint64_t factor = 1;
+  if (!unit.empty() && unit.front() != 'B' && unit.front() != 'b') {
+    const size_t power = std::string_view("kmgt").find(static_cast<char>(unit.front() | 0x20));
+    if (power == std::string_view::npos) return {};
+    factor = uint64_t{1} << (10 * (power + 1));
+    unit.remove_prefix(1);
+    if (unit == "iB" || unit == "ib") unit.remove_prefix(1);
+  }
+  if (!unit.empty() && unit != "B" && unit != "b") return {};
+  if (value > UINT64_MAX / factor) return {};
+  return value * factor;
+}
+
+/// Replaces a size by its number of bytes.
+std::string to_memory_max(std::string& text) {
+  const auto bytes = parse_size(text);
+  if (!bytes || *bytes < kMemoryMaxMin || *bytes > kMemoryMaxMax) {
+    return varve::quoted(text) + " is not a size from 128M to 1024T, such as 512M";
+  }
+  text = std::to_string(*bytes);
+  return "";
+}
+
 /// The first argument where it is in the place of a subcommand and is none.
 std::optional<std::string> unknown_subcommand(const CLI::App& app, int argc,
                                               const char* const* argv) {
@@ -80,8 +112,7 @@ void add_pack(CLI::App& command, PackOptions& options) {
   command
       .add_option("--memory-max", options.memory_max,
                   "Memory to stay below, e.g. 512M (the default); at least 128M")
-      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
-      ->check(CLI::Range(uint64_t{128} << 20, uint64_t{1} << 50));
+      ->transform(CLI::Validator(to_memory_max, ""));
   command.add_option("--temp-dir", options.temp_directory,
                      "Directory for what does not fit (default: $TMPDIR or /var/tmp)");
 }
@@ -214,7 +245,9 @@ void add_store_commands(CLI::App& app, CommandLine& line) {
   gc.callback([&line] { line.run = [&](const ToolIo& io) { return run_gc(line.gc, io); }; });
 }
 
-/// "90", "90s", "15m", "1h", "7d" in seconds.
+constexpr int64_t kGraceMaxS = int64_t{36'500} * 86'400;
+
+/// "90", "90s", "15m", "1h", "7d" in seconds, at most kGraceMaxS.
 std::optional<int64_t> parse_duration(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -223,7 +256,7 @@ std::optional<int64_t> parse_duration(std::string_view text) {
   static const std::map<std::string_view, int64_t> kUnits = {
       {"", 1}, {"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
   const auto found = kUnits.find(unit);
-  if (found == kUnits.end() || value > INT64_MAX / found->second / 2) return {};
+  if (found == kUnits.end() || value > kGraceMaxS / found->second) return {};
   return value * found->second;
 }
 
@@ -265,7 +298,8 @@ int layer_pack_main(int argc, const char* const* argv, const ToolIo& io) {
   const auto grace_s = parse_duration(line.grace);
   if (!grace_s) {
     return report(io, Error(ErrorCode::kInvalidArgument,
-                            "--grace " + varve::quoted(line.grace) + " is not a duration"));
+                            "--grace: " + varve::quoted(line.grace) +
+                                " is not a duration from 0 to 36500d, such as 15m"));
   }
   line.gc.grace_s = *grace_s;
   const Status status = line.run(io);

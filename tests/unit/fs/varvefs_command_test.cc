@@ -50,6 +50,7 @@ TEST(VarvefsCommandTest, HelpAndVersionGoToStandardOutput) {
 TEST(VarvefsCommandTest, WrongArgumentsAreRefusedWithTheirName) {
   for (const std::vector<const char*>& arguments :
        {std::vector<const char*>{"--transport", "pigeon"},
+        {"--transport", "1"},
         {"--cache-memory", "0"},
         {"--read-deadline-ms", "0"},
         {"--linger", "-1"},

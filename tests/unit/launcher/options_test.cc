@@ -100,6 +100,29 @@ TEST(OptionsTest, WrongCommandLinesAreRefused) {
   }
 }
 
+TEST(OptionsTest, NumbersOutOfRangeAreNamedWithOptionValueAndRange) {
+  struct Case {
+    std::string option, below, least, most, above, range;
+  };
+  for (const Case& c :
+       {Case{"--memory", "1023k", "1M", "16383T", "16383.5T", "a size from 1M to 16383T"},
+        Case{"--rw-size", "63k", "64k", "16383T", "99999T", "a size from 64k to 16383T"},
+        Case{"--cpus", "0.009", "0.01", "1000000", "1000000.001", "CPUs from 0.01 to 1000000"},
+        Case{"--pids", "1", "2", "4194304", "4194305", "a number from 2 to 4194304"}}) {
+    for (const std::string& value : {c.below, c.above, std::string("x")}) {
+      const auto spec = parse_run({c.option, value, "image"});
+      ASSERT_FALSE(spec) << value;
+      const std::string text = spec.error().to_string();
+      EXPECT_TRUE(text.starts_with(c.option + ": '" + value + "' is not ")) << text;
+      EXPECT_NE(text.find(c.range), std::string::npos) << text;
+    }
+    for (const std::string& value : {c.least, c.most}) {
+      const auto spec = parse_run({c.option, value, "image"});
+      EXPECT_TRUE(spec) << spec.error().to_string();
+    }
+  }
+}
+
 TEST(OptionsTest, MountTakesAnImageAndADirectory) {
   const auto spec = parse_mount({"--run-dir", "/r", "image", "/mnt", "--domain", "d"}, true);
   ASSERT_TRUE(spec);

@@ -61,20 +61,20 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(BadSpec{"IMAGE", [](Spec& s) { s.image.clear(); }},
                     BadSpec{"--layer", [](Spec& s) { s.extra_layers = {"abc"}; }},
                     BadSpec{"--layer", [](Spec& s) { s.extra_layers = {std::string(64, 'G')}; }},
-                    BadSpec{"--memory", [](Spec& s) { s.memory_bytes_max = 1000; }},
-                    BadSpec{"--cpus", [](Spec& s) { s.cpu_milli_max = 9; }},
-                    BadSpec{"--pids", [](Spec& s) { s.pids_max = 1; }},
                     BadSpec{"--env", [](Spec& s) { s.env = {"=x"}; }},
                     BadSpec{"--env", [](Spec& s) { s.env = {"NAME"}; }},
                     BadSpec{"--env", [](Spec& s) { s.env = {std::string("A=b\0c", 5)}; }},
                     BadSpec{"--workdir", [](Spec& s) { s.workdir = "relative"; }},
-                    BadSpec{"--rw-size", [](Spec& s) { s.rw_bytes_max = 1; }},
                     BadSpec{"--keep",
                             [](Spec& s) {
                               s.keep = true;
                               s.rw_bytes_max = 1 << 20;
                             }},
                     BadSpec{"--user", [](Spec& s) { s.user = ":5"; }},
+                    BadSpec{"--user: '4294967295' is not an id: they go from 0 to 4294967294",
+                            [](Spec& s) { s.user = "4294967295"; }},
+                    BadSpec{"--user: '4294967296' is not an id",
+                            [](Spec& s) { s.user = "me:4294967296"; }},
                     BadSpec{"--run-dir", [](Spec& s) { s.run_dir = "run"; }},
                     BadSpec{"--state-dir", [](Spec& s) { s.state_dir = ""; }},
                     BadSpec{"--domain", [](Spec& s) { s.domain = "../other"; }}));

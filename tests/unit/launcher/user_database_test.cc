@@ -47,6 +47,18 @@ TEST(UserDatabaseTest, UnknownNamesAreErrors) {
   }
 }
 
+TEST(UserDatabaseTest, TheIdThatMeansNoneIsNobodys) {
+  for (const char* user : {"4294967295", "me:4294967295"}) {
+    const auto identity = parse_identity(user, kPasswd, kGroup);
+    ASSERT_FALSE(identity) << user;
+    EXPECT_EQ(identity.error().code(), ErrorCode::kInvalidArgument);
+    EXPECT_NE(identity.error().to_string().find("id 4294967295 means none"), std::string::npos);
+  }
+  const char* const passwd = "none:x:4294967295:1::/:\nme:x:1:1::/:\n";
+  EXPECT_FALSE(parse_identity("none", passwd, ""));
+  EXPECT_EQ(parse_identity("me", passwd, "us:x:4294967295:me\n")->group_count, 0u);
+}
+
 TEST(UserDatabaseTest, AnEndlessHomeIsCutNotOverrun) {
   const std::string passwd = "me:x:1:1::" + std::string(5000, 'h') + ":/bin/sh\n";
   const auto identity = parse_identity("me", passwd, "");

@@ -342,6 +342,16 @@ TEST_F(LayerPackTest, WhatIsWrongWithACommandLineIsNamed) {
   expect({"bogus", "--json"}, "no command 'bogus'");
   expect({"build", path("tree"), "--source-type", "foo"}, "'foo' is not auto, directory, tar,");
   expect({"build", path("tree"), "--source-type", "2"}, "'2' is not auto");
+  expect({"build", path("tree"), "--level", "20"}, "--level: Value 20 not in range 1 to 19");
+  expect({"build", path("tree"), "--jobs", "0"}, "--jobs: Value 0 not in range 1 to 1024");
+  for (const char* size : {"127M", "1025T", "128Mx", "99999999999T", "-1", "", "128MM"}) {
+    expect({"build", path("tree"), "--memory-max", size},
+           "--memory-max: '" + std::string(size) + "' is not a size from 128M to 1024T");
+  }
+  for (const char* grace : {"soon", "36501d", "-1"}) {
+    expect({"gc", std::string("--grace=") + grace},
+           "--grace: '" + std::string(grace) + "' is not a duration from 0 to 36500d");
+  }
   expect({"ls", "--store", ""}, "'' is neither an absolute path nor a file:// URL");
   ok({"build", path("tree"), "--source-type", "directory"});
 }
