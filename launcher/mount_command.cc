@@ -22,7 +22,9 @@
 namespace varve::launcher {
 namespace {
 
-constexpr size_t kRecordBytesMax = 4096;
+__extension__ using Hash128 = unsigned __int128;
+
+constexpr size_t kRecordBytesMax = 2 * PATH_MAX;
 
 Result<std::string> real_path(const std::string& path) {
   char buffer[PATH_MAX];
@@ -38,18 +40,16 @@ Result<std::string> real_path_of_parent(const std::string& path) {
   return (parent == "/" ? "" : parent) + "/" + ::basename(for_name.data());
 }
 
-/// The file that records the lease of the mount at `directory`: '/' becomes '-', as systemd does
-/// it, and '-' and '\' are written as hexadecimal escapes.
+/// The file that records the mount at `directory`. A path may be longer than a file name, so its
+/// hash (FNV-1a, 128 bits) is the name.
 std::string record_path(const std::string& run_dir, const std::string& directory) {
+  constexpr Hash128 kPrime = (Hash128{1} << 88) + 0x13b;
+  constexpr Hash128 kBasis = (Hash128{0x6c62272e07bb0142} << 64) + 0x62b821756295c58d;
+  Hash128 hash = kBasis;
+  for (const char c : directory) hash = (hash ^ static_cast<uint8_t>(c)) * kPrime;
   std::string name;
-  for (const char c : directory.substr(1)) {
-    if (c == '/') {
-      name += '-';
-    } else if (c == '-' || c == '\\') {
-      name += c == '-' ? "\\x2d" : "\\x5c";
-    } else {
-      name += c;
-    }
+  for (int shift = 124; shift >= 0; shift -= 4) {
+    name += "0123456789abcdef"[static_cast<unsigned>(hash >> shift) & 15];
   }
   return run_dir + "/mounts/" + name;
 }
@@ -92,19 +92,37 @@ Result<std::string> mount_identity(int directory, const std::string& path) {
          std::to_string(status.stx_dev_minor);
 }
 
-/// What is remembered of a mount.
+/// What is remembered of a mount: a line each, the directory last because it may hold anything.
 struct Record {
   std::string lease;
   std::string identity;
+  std::string directory;
 };
 
-Result<std::optional<Record>> read_record(const std::string& path) {
+std::string to_text(const Record& record) {
+  return record.lease + "\n" + record.identity + "\n" + record.directory;
+}
+
+Result<std::optional<Record>> read_record(const std::string& path, const std::string& directory) {
   auto bytes = read_file(path, kRecordBytesMax);
   if (!bytes && bytes.error().code() == ErrorCode::kNotFound) return std::nullopt;
   if (!bytes) return tl::unexpected<Error>(std::move(bytes).error());
-  const std::string text(as_text(*bytes));
-  const size_t line_end = std::min(text.find('\n'), text.size());
-  return Record{text.substr(0, line_end), text.substr(std::min(line_end + 1, text.size()))};
+  std::string_view text = as_text(*bytes);
+  const auto take_line = [&text] {
+    const std::string line(text.substr(0, text.find('\n')));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    return line;
+  };
+  Record record;
+  record.lease = take_line();
+  record.identity = take_line();
+  record.directory = std::string(text);
+  if (record.directory != directory) {
+    return fail(ErrorCode::kCorruption, quoted(path) + " is not the record of a mount at " +
+                                            quoted(directory) + " but at " +
+                                            quoted(record.directory));
+  }
+  return record;
 }
 
 Result<bool> is_mounted(const Record& record, const std::string& directory) {
@@ -131,7 +149,7 @@ Status mount_image(const MountSpec& spec) {
     return fail(ErrorCode::kInvalidArgument, quoted(directory) + " is not a directory");
   }
   const std::string record = record_path(spec.run_dir, directory);
-  VARVE_ASSIGN(const std::optional<Record> earlier, read_record(record));
+  VARVE_ASSIGN(const std::optional<Record> earlier, read_record(record, directory));
   if (earlier) {
     VARVE_ASSIGN(const bool is_there, is_mounted(*earlier, directory));
     if (is_there) {
@@ -160,7 +178,8 @@ Status mount_image(const MountSpec& spec) {
     VARVE_ASSIGN(const UniqueFd tree, combine(std::move(response.fds)));
     VARVE_ASSIGN(const std::string identity, mount_identity(tree.get(), ""));
     VARVE_TRY(make_directories(spec.run_dir + "/mounts", 0700));
-    VARVE_TRY(write_file_atomic(record, as_bytes(image.lease + "\n" + identity), 0600));
+    VARVE_TRY(
+        write_file_atomic(record, as_bytes(to_text({image.lease, identity, directory})), 0600));
     return move_mount_to(tree.get(), AT_FDCWD, directory);
   };
   auto mounted = mount();
@@ -180,7 +199,7 @@ Status unmount_image(const MountSpec& spec) {
   if (!resolved) return tl::unexpected<Error>(std::move(resolved).error());
   const std::string& directory = *resolved;
   const std::string record = record_path(spec.run_dir, directory);
-  VARVE_ASSIGN(const std::optional<Record> mounted, read_record(record));
+  VARVE_ASSIGN(const std::optional<Record> mounted, read_record(record, directory));
   if (!mounted) {
     return fail(ErrorCode::kNotFound,
                 "no image was mounted at " + quoted(directory) + " by varve mount");

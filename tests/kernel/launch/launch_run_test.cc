@@ -9,10 +9,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <fstream>
 #include <sstream>
 
 #include "base/file_io.h"
+#include "base/remove_tree.h"
 #include "launch_fixture.h"
 
 namespace varve::launcher {
@@ -313,6 +315,33 @@ TEST_F(LaunchRunTest, AnImageIsMountedAndUnmounted) {
   EXPECT_EQ(text_of(at + "/etc/passwd"), "");
   const Result foreign = execute({varve_program(), "umount", "--run-dir", run_dir(), at});
   EXPECT_EQ(foreign.status, 3) << foreign.err;
+}
+
+TEST_F(LaunchRunTest, AnImageIsMountedAtAPathOfAnyLengthAndSpelling) {
+  const std::string top = directory() + "/at-any";
+  std::string longest = top;
+  while (longest.size() + 201 < PATH_MAX - 1) longest += "/" + std::string(200, 'd');
+  longest += "/" + std::string(PATH_MAX - 1 - longest.size() - 1, 'e');
+  ASSERT_EQ(longest.size(), PATH_MAX - 1u);
+  for (const std::string& at : {top + "/" + std::string(255, 'n'), top + "/a\nb-\\", longest}) {
+    ASSERT_TRUE(make_directories(at));
+    const Result mounted = execute({varve_program(), "mount", "--run-dir", run_dir(), "base", at});
+    EXPECT_EQ(mounted.status, 0) << mounted.err;
+    {
+      const UniqueFd fd = open_file(at, O_RDONLY | O_DIRECTORY).value();
+      EXPECT_EQ(::faccessat(fd.get(), "etc/passwd", F_OK, 0), 0) << at;
+    }
+    const Result again = execute({varve_program(), "mount", "--run-dir", run_dir(), "base", at});
+    EXPECT_NE(again.err.find("already"), std::string::npos) << again.err;
+    const Result unmounted = execute({varve_program(), "umount", "--run-dir", run_dir(), at});
+    EXPECT_EQ(unmounted.status, 0) << unmounted.err;
+  }
+  const Result longer =
+      execute({"sh", "-c", "cd \"$1\" && mkdir x && exec \"$0\" mount --run-dir \"$2\" base x",
+               varve_program(), longest, run_dir()});
+  EXPECT_EQ(longer.status, 2) << longer.err;
+  EXPECT_NE(longer.err.find("resolving 'x': File name too long"), std::string::npos) << longer.err;
+  EXPECT_TRUE(remove_tree(top));
 }
 
 TEST_F(LaunchRunTest, LongArgumentsAndVariablesArriveWhole) {
