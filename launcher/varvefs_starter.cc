@@ -88,16 +88,20 @@ Result<ControlClient> start(const std::string& run_dir) {
   if (pid < 0) return fail_errno("starting varvefs");
   if (pid == 0) become_varvefs(program, run_dir, log.get());
   const Deadline deadline = deadline_after_ms(kStartTimeoutMs);
+  bool is_in_background = false;
   for (;;) {
     auto client = connect_to_varvefs(run_dir);
-    if (client || client.error().code() != ErrorCode::kUnavailable) return client;
     int status = 0;
-    const bool ended = ::waitpid(pid, &status, WNOHANG) == pid;
-    // Ending with success means that it went into the background.
-    if ((ended && status != 0) || MonotonicClock::now() > deadline) {
-      return fail(
-          ErrorCode::kUnavailable,
-          quoted(program) + (ended ? " ended" : " does not answer") + ": " + last_line(log_path));
+    const bool has_ended = ::waitpid(pid, &status, WNOHANG) == pid;
+    // Ending with success means that it went into the background. That is waited for, so that no
+    // zombie of it stays as long as the command runs.
+    is_in_background |= has_ended && status == 0;
+    if (client && is_in_background) return client;
+    if (!client && client.error().code() != ErrorCode::kUnavailable) return client;
+    if ((has_ended && status != 0) || MonotonicClock::now() > deadline) {
+      return fail(ErrorCode::kUnavailable, quoted(program) +
+                                               (has_ended ? " ended" : " does not answer") + ": " +
+                                               last_line(log_path));
     }
     const timespec pause{0, 2'000'000};
     ::nanosleep(&pause, nullptr);

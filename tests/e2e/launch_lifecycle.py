@@ -190,6 +190,34 @@ def check_mount(node):
           "also when somebody has removed the directory")
 
 
+def check_a_started_varvefs_leaves_no_zombie(node):
+    run = subprocess.Popen(node.command("base:1", "--", "sh", "-c", "echo ready; cat"),
+                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    check(run.stdout.readline() == "ready\n", "a run starts a varvefs")
+    states = {}
+    for path in glob.glob("/proc/[0-9]*/stat"):
+        try:
+            with open(path) as file:
+                pid, rest = file.read().split(" (", 1)
+        except OSError:
+            continue  # Gone meanwhile.
+        state, parent = rest.rpartition(") ")[2].split()[:2]
+        if int(parent) == run.pid:
+            states[pid] = state
+    check(len(states) == 1 and "Z" not in states.values(), f"its one child is its sandbox: {states}")
+    run.communicate()
+    check(run.returncode == 0, "and ends well")
+
+
+def end_varvefs(node):
+    pid = node.status()["pid"]
+    os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + 30
+    while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    check(not os.path.exists(f"/proc/{pid}"), "varvefs ends when it is told to")
+
+
 def remove_stale():
     """Removes the directories of interrupted runs: those whose owner's lock is free."""
     for directory in glob.glob(PREFIX + "*"):
@@ -225,13 +253,11 @@ def main():
         check_large_ids_of_a_layer_on_top(node)
         check_kept_files(node)
         check_killed_run(node)
+        check_killed_run_that_keeps(node)
         check_mount(node)
-        pid = node.status()["pid"]
-        os.kill(pid, signal.SIGTERM)
-        deadline = time.monotonic() + 30
-        while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
-            time.sleep(0.05)
-        check(not os.path.exists(f"/proc/{pid}"), "varvefs ends when it is told to")
+        end_varvefs(node)
+        check_a_started_varvefs_leaves_no_zombie(node)
+        end_varvefs(node)
         check(open("/proc/self/mountinfo").read().count(directory) == before, "no mount is left")
     finally:
         shutil.rmtree(directory)
