@@ -4,8 +4,8 @@
 usage: launch_lifecycle.py VARVE LAYER_PACK
 
 Packs a busybox tree with ids 70000 and 4294967294, lets eight first runs meet (one varvefs must
-result), runs with statistics, adds a layer with ids of its own, keeps what a run wrote and packs it as a layer, kills a run, mounts
-and unmounts the image. Nothing may be left at the end but what the test directory holds.
+result), runs with statistics, adds a layer with ids of its own, keeps what a run wrote and packs it as a layer,
+kills runs, mounts and unmounts the image. Nothing may be left at the end but what the test directory holds.
 """
 import fcntl
 import glob
@@ -159,6 +159,24 @@ def check_killed_run(node):
     check(node.run("base:1", "--", "true").returncode == 0, "the next run works")
     check(os.listdir(node.run_dir + "/sandboxes") == [] and os.listdir(node.directory + "/state") == [],
           "and has cleaned up after it")
+
+
+def check_killed_run_that_keeps(node):
+    """What was to be kept is not for the next run to remove, as nobody asked for that."""
+    run = subprocess.Popen(node.command("--keep", "base:1", "--", "sh", "-c",
+                                        "echo new >/etc/new; echo ready; sleep 1000"),
+                           stdout=subprocess.PIPE, text=True)
+    check(run.stdout.readline() == "ready\n", "a run that keeps its files is up")
+    run.kill()
+    run.stdout.read()
+    run.wait()
+    check(node.run("base:1", "--", "true").returncode == 0, "the next run works")
+    kept = glob.glob(node.directory + "/state/*")
+    check(os.listdir(node.run_dir + "/sandboxes") == [] and len(kept) == 1
+          and os.path.basename(kept[0]).startswith("kept-"), f"only the kept files stay: {kept}")
+    packed = node.pack("diff", kept[0] + "/upper", "--base", "base:1", "--store", node.store)
+    check(packed.returncode == 0, "and can be packed " + packed.stderr)
+    shutil.rmtree(kept[0])
 
 
 def check_mount(node):
