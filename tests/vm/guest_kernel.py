@@ -2,10 +2,11 @@
 
 The result is kept in the cache that the Debian trees use (see tests/support/make-debian-tree), or
 where this machine has none below the working directory, in a folder named by meta-package and
-version.
+version. A newer version takes the place of the older ones, once nobody boots them any more.
 """
 import ctypes
 import fcntl
+import functools
 import glob
 import lzma
 import os
@@ -123,29 +124,70 @@ def _unpack(package, version, target):
         os.rename(made, target)
 
 
+def _compare(one, other):
+    is_older = subprocess.run(["dpkg", "--compare-versions", one, "lt", other]).returncode == 0
+    return -1 if is_older else int(one != other)
+
+
+def _kept(meta_package, cache):
+    """The folders of this meta-package, the newest version last."""
+    start = f"{cache}/{meta_package}-"
+    versions = [path[len(start):] for path in glob.glob(glob.escape(start) + "[0-9]*")]
+    return [start + version for version in sorted(versions, key=functools.cmp_to_key(_compare))]
+
+
+def _lock(folder, how):
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _remove_unused(folders):
+    for folder in folders:
+        descriptor = _lock(folder, fcntl.LOCK_EX)
+        if descriptor is not None:  # Nobody uses it.
+            shutil.rmtree(folder)
+            os.close(descriptor)
+
+
 def _fetch_newest(meta_package, cache):
     package, version = _package_of(meta_package)
     target = f"{cache}/{meta_package}-{version}"
-    if not os.path.isdir(target):
+    before = _kept(meta_package, cache)
+    if not before or _compare(before[-1].removeprefix(f"{cache}/{meta_package}-"), version) < 0:
         _unpack(package, version, target)
-    return target
+    # Who shares the cache may have newer lists of packages.
+    *older, newest = _kept(meta_package, cache)
+    _remove_unused(older)
+    return newest
+
+
+def _fetch(meta_package, cache):
+    try:
+        return _fetch_newest(meta_package, cache)
+    except (NoKernel, subprocess.CalledProcessError) as error:
+        before = _kept(meta_package, cache)
+        if before:
+            return before[-1]
+        print(f"{error}; asking apt for its lists", flush=True)
+    # Lists that were never fetched, or that name a version that is gone.
+    subprocess.run(["apt-get", "-qq", "update"])
+    return _fetch_newest(meta_package, cache)
 
 
 def fetch(meta_package):
     """The folder that holds `vmlinux` and `modules/NN-NAME.ko`, to be loaded in that order: of the
-    newest version that apt has, or of one fetched before when apt has none. Raises NoKernel."""
+    newest version that apt has, or of one fetched before when apt has none. It stays there as long
+    as this process lives. Raises NoKernel."""
     shared = DEFAULT_CACHE if os.path.isdir(DEFAULT_CACHE) else os.path.abspath("kernels")
     cache = os.environ.get("VARVE_TREE_CACHE", shared)
     os.makedirs(cache, exist_ok=True)
     with open(f"{cache}/.{meta_package}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        try:
-            return _fetch_newest(meta_package, cache)
-        except (NoKernel, subprocess.CalledProcessError) as error:
-            before = sorted(glob.glob(f"{cache}/{meta_package}-*/"))
-            if before:
-                return before[-1].rstrip("/")
-            print(f"{error}; asking apt for its lists", flush=True)
-        # Lists that were never fetched, or that name a version that is gone.
-        subprocess.run(["apt-get", "-qq", "update"])
-        return _fetch_newest(meta_package, cache)
+        folder = _fetch(meta_package, cache)
+        _lock(folder, fcntl.LOCK_SH)
+        return folder
