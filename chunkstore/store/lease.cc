@@ -8,6 +8,11 @@
 #include "chunkstore/format/keys.h"
 
 namespace varve::chunkstore {
+namespace {
+
+constexpr int64_t kRenewalsInTtl = 3;
+
+}  // namespace
 
 Lease::Lease(std::shared_ptr<Store> store, int64_t ttl_s)
     : store_(std::move(store)), ttl_s_(ttl_s), uuid_(random_uuid()) {}
@@ -50,6 +55,9 @@ Status Lease::write_locked() {
 
 Status Lease::renew() {
   std::lock_guard lock(mutex_);
+  VARVE_ASSIGN(const int64_t now, store_->now_s(kNoDeadline));
+  // What add() has just written, with the same keys, is not written once more.
+  if (expires_s_ - now >= ttl_s_ - ttl_s_ / kRenewalsInTtl) return {};
   return write_locked();
 }
 
@@ -79,7 +87,7 @@ Status Lease::release() {
 }
 
 void Lease::renew_until_released() {
-  const auto interval = std::chrono::milliseconds(ttl_s_ * 1000 / 3);
+  const auto interval = std::chrono::milliseconds(ttl_s_ * 1000 / kRenewalsInTtl);
   std::unique_lock lock(mutex_);
   while (!released_changed_.wait_for(lock, interval, [&] { return released_; })) {
     // A failure is not the end: the next turn tries again, and if the lease lapses meanwhile, the

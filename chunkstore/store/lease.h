@@ -39,8 +39,9 @@ class Lease {
   /// Adds `keys`; they are in the store's copy when it returns. Errors: as renew(),
   /// kInvalidArgument (more than kLeaseObjectCountMax keys).
   Status add(std::span<const std::string> keys);
-  /// Renews at once: success means that the lease has not lapsed since it was taken.
-  /// Errors: kUnavailable (it has lapsed: what it listed may be gone), the store's.
+  /// Success means that the lease has not lapsed since it was taken, and that two thirds of `ttl_s`
+  /// are left: it is written again where they are not. Errors: kUnavailable (it has lapsed: what it
+  /// listed may be gone), the store's.
   Status renew();
   /// Removes the lease; call when all that it listed is reachable from a ref.
   Status release();

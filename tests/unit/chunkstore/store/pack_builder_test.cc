@@ -293,6 +293,28 @@ TEST_F(PackBuilderTest, ALeaseIsRenewedUntilItIsReleased) {
   EXPECT_EQ(store_->stat(key, kNoDeadline).error().code(), ErrorCode::kNotFound);
 }
 
+TEST_F(PackBuilderTest, ALeaseIsNotWrittenTwiceInARow) {
+  std::atomic<int> writes{0};
+  auto store = std::make_shared<test::FaultStore>(store_, [&](auto op, std::string_view key) {
+    writes += op == test::FaultStore::Op::kReplace && key.starts_with("leases/");
+    return Status();
+  });
+  auto lease = Lease::take(store).value();
+  EXPECT_EQ(writes, 1);
+  const std::string key = "packs/aa/aa";
+  ASSERT_TRUE(lease->add({&key, 1}));
+  EXPECT_EQ(writes, 2);
+  ASSERT_TRUE(lease->renew());
+  EXPECT_EQ(writes, 2);
+  store->advance_clock(kLeaseTtlS / 3 + 1);
+  ASSERT_TRUE(lease->renew());
+  EXPECT_EQ(writes, 3);
+  ASSERT_TRUE(lease->renew());
+  EXPECT_EQ(writes, 3);
+  store->advance_clock(kLeaseTtlS);
+  EXPECT_EQ(lease->renew().error().code(), ErrorCode::kUnavailable);
+}
+
 TEST_F(PackBuilderTest, ALapsedLeaseEndsTheBuild) {
   auto store = std::make_shared<test::FaultStore>(store_);
   auto builder = PackBuilder::create(store, options()).value();
