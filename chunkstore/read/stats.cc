@@ -89,7 +89,9 @@ Status StatsCollector::count_objects() {
   const auto count = [&](std::string_view prefix, uint64_t& object_count, uint64_t& bytes) {
     return store_->list(
         prefix,
-        [&](const std::string&, const ObjectInfo& info) -> Status {
+        [&](const std::string& key, const ObjectInfo& info) -> Status {
+          // The pointer to the placement in force lies beside the placements.
+          if (!digest_of_key(key)) return {};
           ++object_count;
           bytes += info.size;
           return {};

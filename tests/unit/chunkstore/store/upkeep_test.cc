@@ -371,6 +371,9 @@ TEST_F(UpkeepTest, StatsCountSharedChunksOnce) {
   const Digest both = test::put_image(*disk_, {kept_.id, edited.id}, "both:1");
   const auto stats = collect_stats(store_, dir_.path()).value();
   EXPECT_EQ(stats.image_count, 3u);
+  EXPECT_EQ(stats.pack_count, keys("packs/").size());
+  EXPECT_EQ(stats.layer_count, 2u);
+  EXPECT_EQ(stats.placement_count, 2u) << "the pointers to them are none";
   EXPECT_EQ(stats.chunk_count, 31u);
   EXPECT_EQ(stats.image_bytes, 4 * kept_.image.size());
   EXPECT_EQ(stats.raw_bytes, kept_.image.size() + chunks[3].size());
