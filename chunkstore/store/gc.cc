@@ -195,7 +195,8 @@ class Collector {
   Status settle_others();
   Status delete_due();
   Result<bool> delete_one(const Candidate& candidate);
-  Status condemn(const std::string& key);
+  Status condemn_unneeded();
+  void count_condemned(const Candidate& candidate);
   Status settle(const std::string& key);
   Status clean_up();
   Status write_tombstone(const std::string& key, const TombstoneRecord& tombstone) {
@@ -208,6 +209,7 @@ class Collector {
   Marker marker_;
   int64_t now_s_ = 0;
   std::map<std::string, TombstoneRecord> tombstones_;  // by the key they condemn
+  std::vector<Candidate> unneeded_;                    // and not condemned yet
   std::vector<Candidate> due_;
   GcResult result_;
 };
@@ -230,15 +232,46 @@ Result<GcResult> Collector::run() {
   }
   VARVE_TRY(settle_others());
   if (options_.is_dry_run) {
+    if (options_.grace_s == 0) due_.insert(due_.end(), unneeded_.begin(), unneeded_.end());
     for (const Candidate& candidate : due_) {
       ++result_.deleted_count;
       result_.deleted_bytes += candidate.size;
     }
+    for (const Candidate& candidate : unneeded_) count_condemned(candidate);
   } else {
-    VARVE_TRY(delete_due());
+    // On a full disk these make room for the tombstones.
     VARVE_TRY(clean_up());
+    VARVE_TRY(delete_due());
+    VARVE_TRY(condemn_unneeded());
   }
   return std::move(result_);
+}
+
+/// Without a grace period what was condemned is deleted at once, before more room is needed.
+Status Collector::condemn_unneeded() {
+  for (size_t next = 0; next < unneeded_.size();) {
+    due_.clear();
+    Status condemned;
+    for (; next < unneeded_.size(); ++next) {
+      const Candidate& candidate = unneeded_[next];
+      condemned = write_tombstone(candidate.key, {now_s_ + options_.grace_s, 0});
+      if (!condemned) break;
+      count_condemned(candidate);
+      if (options_.grace_s == 0) due_.push_back(candidate);
+    }
+    const uint64_t deleted_count = result_.deleted_count;
+    VARVE_TRY(delete_due());
+    const bool has_room = result_.deleted_count > deleted_count;
+    if (!condemned && !(condemned.error().code() == ErrorCode::kNoSpace && has_room)) {
+      return condemned;
+    }
+  }
+  return {};
+}
+
+void Collector::count_condemned(const Candidate& candidate) {
+  ++result_.condemned_count;
+  result_.condemned_bytes += candidate.size;
 }
 
 Status Collector::read_tombstones() {
@@ -289,10 +322,7 @@ Status Collector::judge(const std::string& key, uint64_t size) {
   }
   if (has_tombstone) tombstones_.erase(found);
   if (!is_standing) {
-    ++result_.condemned_count;
-    result_.condemned_bytes += size;
-    VARVE_TRY(condemn(key));
-    if (options_.grace_s == 0) due_.push_back({key, size});
+    unneeded_.push_back({key, size});
   } else if (tombstone.due_s <= now_s_) {
     due_.push_back({key, size});
   } else {
@@ -313,11 +343,6 @@ Status Collector::settle_others() {
     }
   }
   return {};
-}
-
-Status Collector::condemn(const std::string& key) {
-  if (options_.is_dry_run) return {};
-  return write_tombstone(key, {now_s_ + options_.grace_s, 0});
 }
 
 Status Collector::settle(const std::string& key) {

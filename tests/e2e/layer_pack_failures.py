@@ -81,6 +81,14 @@ class FailureTest(unittest.TestCase):
         source.chmod(0o755)
         return source
 
+    def mount(self, name, options):
+        """A tmpfs with the options, as a directory of this test."""
+        point = self.folder / name
+        point.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "varve-test", point], check=True)
+        self.addCleanup(subprocess.run, ["umount", point], check=True)
+        return point
+
 
 class Sources(FailureTest):
     def test_an_unreadable_file_or_directory_is_named(self):
@@ -136,14 +144,6 @@ class Sources(FailureTest):
 class Places(FailureTest):
     """Directories for temporary files and for the index of chunks that are full or read-only."""
 
-    def mount(self, name, options):
-        """A tmpfs with the options, as a directory of this test."""
-        point = self.folder / name
-        point.mkdir()
-        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "varve-test", point], check=True)
-        self.addCleanup(subprocess.run, ["umount", point], check=True)
-        return point
-
     def fill(self, point):
         with open(point / "fill", "wb", buffering=0) as file:
             try:
@@ -192,6 +192,33 @@ class Places(FailureTest):
                 self.assertEqual(1, err.count("without an index"), err)
 
 
+class FullDisk(FailureTest):
+    """Out of room, or of inodes, at each of the steps by which a store grows."""
+
+    def test_whatever_step_meets_a_full_disk_it_is_said_and_space_heals_it(self):
+        rng = random.Random(9)
+        source = self.source()
+        for number in range(20):
+            (source / f"file{number}").write_bytes(rng.randbytes(20_000))
+        disk = self.mount("disk", "size=64m")
+        self.store = disk / "store"
+        layers = json.loads(self.succeeds("build", source, "--tag", "a", "--json"))["layers"]
+        for limit in [f"size=64m,nr_inodes={count}" for count in range(3, 30, 2)] + \
+                     [f"size={size}k" for size in range(16, 520, 36)]:
+            with self.subTest(limit):
+                subprocess.run(["umount", disk], check=True)
+                subprocess.run(["mount", "-t", "tmpfs", "-o", limit, "varve-test", disk], check=True)
+                status, _, err = self.run_tool("build", source, "--tag", "a")
+                if status != 0:
+                    self.assertEqual(10, status, err)
+                    self.assertIn("No space left", err)
+                subprocess.run(["mount", "-o", "remount,size=64m,nr_inodes=1000", disk], check=True)
+                if (self.store / "varve-store").exists():
+                    self.assertIn(" 0 faults", self.succeeds("verify"))
+                built = json.loads(self.succeeds("build", source, "--tag", "a", "--json"))
+                self.assertEqual(layers, built["layers"])
+
+
 class Interruptions(FailureTest):
     def test_a_build_that_is_killed_publishes_nothing_and_hinders_nobody(self):
         source = self.source()
@@ -211,6 +238,37 @@ class Interruptions(FailureTest):
         self.expect_clean_store()
         self.succeeds("build", source, "--tag", "a")
         self.assertIn(" 0 faults", self.succeeds("verify"))
+
+    def test_commands_killed_at_any_moment_leave_a_store_that_every_command_can_use(self):
+        rng = random.Random(8)
+        self.store = self.mount("disk", "size=256m") / "store"
+        for name, count in (("source", 60), ("other", 30)):
+            source = self.source(name)
+            for number in range(count):
+                (source / f"file{number}").write_bytes(rng.randbytes(rng.randrange(1, 300_000)))
+        begin = time.monotonic()
+        layers = json.loads(self.succeeds("build", self.folder / "source", "--json"))["layers"]
+        duration_s = time.monotonic() - begin
+        shutil.rmtree(self.store)
+        commands = (("build", self.folder / "source", "--tag", "a"),
+                    ("build", self.folder / "other", "--tag", "b", "--base", "a"),
+                    ("flatten", "b", "--tag", "c"), ("gc", "--grace", "0"))
+        for round in range(20):
+            # Two at a time, of which at least one is killed.
+            running = [self.start(*rng.choice(commands)) for _ in range(2)]
+            time.sleep(rng.random() * duration_s)
+            for process in running[:rng.randrange(1, 3)]:
+                process.kill()
+            for process in running:
+                process.communicate(timeout=RUN_TIMEOUT_S)
+                # 3: an image or the store is not there yet.
+                self.assertIn(process.returncode, (0, 3, -signal.SIGKILL), process.args)
+            if (self.store / "varve-store").exists():
+                self.assertIn(" 0 faults", self.succeeds("verify"), f"round {round}")
+            if round % 5 == 4:
+                built = json.loads(self.succeeds(*commands[0], "--json"))
+                self.assertEqual(layers, built["layers"])
+                self.succeeds("gc", "--grace", "0")
 
     def test_an_export_that_fails_leaves_no_file(self):
         source = self.source()

@@ -310,6 +310,17 @@ TEST_F(FileStoreTest, ARemovalThatWasAcknowledgedOutlivesACrash) {
   }
 }
 
+TEST_F(FileStoreTest, TheTimeIsKnownOnAFullDisk) {
+  const UniqueFd root = open_file(path_, O_RDONLY | O_DIRECTORY).value();
+  test::CrashFileOps ops(root.get(), 1, ENOSPC);
+  const int64_t before = store_->now_s(kNoDeadline).value();
+  const auto full = open_file_store(path_, false, ops).value();
+  const auto now = full->now_s(kNoDeadline);
+  ASSERT_TRUE(now) << now.error().to_string();
+  EXPECT_TRUE(ops.crashed());
+  EXPECT_GE(*now, before);
+}
+
 TEST_F(FileStoreTest, AFullDiskIsAClearErrorAndLeavesNothingHalfPublished) {
   uint64_t step = 1;
   for (bool cut = true; cut; ++step) {

@@ -117,6 +117,45 @@ TEST_F(UpkeepTest, ADryRunChangesNothingAndTellsWhatWouldGo) {
   EXPECT_EQ(keys(), before);
 }
 
+TEST_F(UpkeepTest, OnAFullDiskWhatIsDeletedMakesRoomForTheNextTombstones) {
+  // Files that the disk still takes: a new tombstone is one, a replaced one exists beside the old.
+  int free_count = 1;
+  store_->set_before([&](test::FaultStore::Op op, std::string_view key) -> Status {
+    if (op == test::FaultStore::Op::kRemove) ++free_count;
+    if (op != test::FaultStore::Op::kReplace) return {};
+    if (free_count < 1) return fail_errno(ENOSPC, "writing " + std::string(key));
+    if (!std::filesystem::exists(path(std::string(key)))) --free_count;
+    return {};
+  });
+  const auto before = keys();
+  test::put_layer(*disk_, test::make_chunks(20, 2, 5000));
+  test::put_layer(*disk_, test::make_chunks(20, 3, 5000));
+  EXPECT_EQ(collect(0).deleted_count, 8u);
+  EXPECT_EQ(keys("layers/").size(), 1u);
+
+  // With a grace period: what is due goes, although not even one tombstone can be written first.
+  test::put_layer(*disk_, test::make_chunks(20, 4, 5000));
+  free_count = 100;
+  EXPECT_EQ(collect(1000).condemned_count, 4u);
+  test::put_layer(*disk_, test::make_chunks(20, 5, 5000));
+  store_->advance_clock(1001);
+  free_count = 0;
+  const GcResult result = collect(1000);
+  EXPECT_EQ(result.deleted_count, 4u);
+  EXPECT_EQ(result.condemned_count, 4u);
+
+  // Where nothing can go, it says why.
+  test::put_layer(*disk_, test::make_chunks(20, 6, 5000));
+  store_->set_before([](test::FaultStore::Op op, std::string_view key) -> Status {
+    return op == test::FaultStore::Op::kReplace
+               ? Status(fail_errno(ENOSPC, "writing " + std::string(key)))
+               : Status();
+  });
+  const auto full = collect_garbage(*store_, {});
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code(), ErrorCode::kNoSpace);
+}
+
 TEST_F(UpkeepTest, WhatALeaseListsLivesWithAllThatItNames) {
   const auto leased = test::put_layer(*disk_, test::make_chunks(20, 2, 5000));
   auto lease = Lease::take(disk_).value();
