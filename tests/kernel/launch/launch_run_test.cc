@@ -287,6 +287,16 @@ TEST_F(LaunchRunTest, AFailedTerminalRunRestoresTheTerminal) {
   EXPECT_FALSE(terminal.is_raw());
 }
 
+TEST_F(LaunchRunTest, BothEndsOfTheRangesThatTheOptionsHaveAreTaken) {
+  for (const std::vector<std::string>& limits :
+       {std::vector<std::string>{"--memory", "16383T", "--rw-size", "16383T", "--cpus", "1000000",
+                                 "--pids", "4194304", "--user", "4294967294:4294967294"},
+        std::vector<std::string>{"--rw-size", "64k", "--cpus", "0.01", "--pids", "2"}}) {
+    const Result result = sh("exit 3", limits);
+    EXPECT_EQ(result.status, 3) << result.err;
+  }
+}
+
 TEST_F(LaunchRunTest, AFileOrDirectoryThatCannotBeUsedIsNamedWithItsOption) {
   for (const auto& [option, value] :
        std::vector<std::pair<std::string, std::string>>{{"--state-dir", "/proc/nope"},
