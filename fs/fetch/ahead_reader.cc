@@ -56,19 +56,20 @@ class AheadReader::Consumer : public ChunkConsumer {
 
 void AheadReader::run(const AheadWork& work) {
   AttachedLayer& layer = *work.layer;
+  const std::shared_ptr<LayerSource> source = layer.source();
   Consumer consumer(*this, layer);
   std::vector<ChunkLocation> chunks;
   for (uint64_t i = work.chunks.first; i < work.chunks.first + work.chunks.count; ++i) {
     if (!layer.read_ahead().is_wanted(i)) continue;
     auto location = layer.chunk(i, work.deadline);
     if (!location) break;
-    auto lead = layer.flights().try_lead(i);
+    auto lead = source->flights.try_lead(i);
     // In this order: what another flight brings is in the cache before that flight ends.
     if (!lead || cache_.contains(location->id)) continue;
     consumer.leads().push_back({std::move(*lead), nullptr});
     chunks.push_back(std::move(*location));
   }
-  layer.fetch(fetcher_, chunks, work.deadline, consumer);
+  layer.fetch(fetcher_, source, chunks, work.deadline, consumer);
 }
 
 }  // namespace varve::fs

@@ -17,6 +17,8 @@ constexpr size_t kEarlyInterruptCountMax = 1024;
 // How late a deadline or a kill may be noticed.
 constexpr std::chrono::milliseconds kDeadlinePeriod(100);
 constexpr std::chrono::milliseconds kInterruptPeriod(10);
+// A read is late when this part of its time is over.
+constexpr int kLateShare = 4;
 
 // The hexadecimal mask after `field` of a /proc status text.
 uint64_t signal_mask(std::string_view status, std::string_view field) {
@@ -39,8 +41,10 @@ bool is_being_killed(uint32_t pid) {
   return (pending >> (SIGKILL - 1) & 1) != 0;
 }
 
-PendingReads::PendingReads(IsBeingKilled is_being_killed)
-    : is_being_killed_(std::move(is_being_killed)), thread_([this] { run(); }) {}
+PendingReads::PendingReads(IsBeingKilled is_being_killed, Late late)
+    : is_being_killed_(std::move(is_being_killed)),
+      late_(std::move(late)),
+      thread_([this] { run(); }) {}
 
 PendingReads::~PendingReads() {
   {
@@ -137,6 +141,7 @@ void PendingReads::answer_due() {
     uint32_t pid;
   };
   std::vector<Interrupted> interrupted;
+  std::vector<std::shared_ptr<ReadOperation>> late;
   {
     std::lock_guard lock(mutex_);
     const auto now = MonotonicClock::now();
@@ -148,9 +153,15 @@ void PendingReads::answer_due() {
         continue;
       }
       if (entry.is_interrupted) interrupted.push_back({entry.read->unique, entry.read->pid});
+      if (late_ && !entry.is_late &&
+          now - entry.added >= (entry.read->deadline - entry.added) / kLateShare) {
+        entry.is_late = true;
+        late.push_back(entry.read);
+      }
       ++it;
     }
   }
+  for (const auto& read : late) late_(read);
   for (const Interrupted& one : interrupted) {
     if (!is_being_killed_(one.pid)) continue;
     std::lock_guard lock(mutex_);

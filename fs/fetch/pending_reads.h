@@ -25,7 +25,10 @@ class PendingReads {
   /// True when thread `pid` is being killed or is gone. 0 means that the thread is not visible.
   using IsBeingKilled = std::function<bool(uint32_t pid)>;
 
-  explicit PendingReads(IsBeingKilled is_being_killed);
+  /// Told once of each read that has waited for a quarter of its time, on the thread of this.
+  using Late = std::function<void(const std::shared_ptr<ReadOperation>& read)>;
+
+  explicit PendingReads(IsBeingKilled is_being_killed, Late late = nullptr);
   ~PendingReads();
   PendingReads(const PendingReads&) = delete;
   PendingReads& operator=(const PendingReads&) = delete;
@@ -50,6 +53,7 @@ class PendingReads {
     std::shared_ptr<ReadOperation> read;
     MonotonicClock::time_point added;
     bool is_interrupted = false;
+    bool is_late = false;
   };
 
   void run();
@@ -59,6 +63,7 @@ class PendingReads {
   bool try_answer(ReadOperation& read, int errno_value);
 
   const IsBeingKilled is_being_killed_;
+  const Late late_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::unordered_map<uint64_t, Entry> entries_;

@@ -174,14 +174,16 @@ bool StoreReadExecutor::fill_local_parts(AttachedLayer& layer, Progress& progres
 }
 
 void StoreReadExecutor::fetch(AttachedLayer& layer, std::vector<const Need*> needs) {
+  const std::shared_ptr<LayerSource> source = layer.source();
   const Deadline deadline = latest_deadline();
-  while (!needs.empty()) needs = fetch_once(layer, needs, deadline);
+  while (!needs.empty()) needs = fetch_once(layer, source, needs, deadline);
 }
 
 // Returns the needs that followed a fetch whose own deadline was nearer or which was given up, to
 // be fetched anew.
 std::vector<const StoreReadExecutor::Need*> StoreReadExecutor::fetch_once(
-    AttachedLayer& layer, const std::vector<const Need*>& needs, Deadline deadline) {
+    AttachedLayer& layer, const std::shared_ptr<LayerSource>& source,
+    const std::vector<const Need*>& needs, Deadline deadline) {
   struct Follow {
     const Need* need;
     SingleFlight::Follower follower;
@@ -196,7 +198,7 @@ std::vector<const StoreReadExecutor::Need*> StoreReadExecutor::fetch_once(
       deliver(*need, cached);
       continue;
     }
-    SingleFlight::Ticket ticket = layer.flights().join(need->location.index);
+    SingleFlight::Ticket ticket = source->flights.join(need->location.index);
     if (ticket.follower) {
       follows.push_back({need, std::move(*ticket.follower)});
       continue;
@@ -204,7 +206,7 @@ std::vector<const StoreReadExecutor::Need*> StoreReadExecutor::fetch_once(
     consumer.leads().push_back({need, std::move(*ticket.leader), nullptr});
     wanted.push_back(need->location);
   }
-  layer.fetch(fetcher_, wanted, deadline, consumer);
+  layer.fetch(fetcher_, source, wanted, deadline, consumer);
   // Own flights have landed, so two threads that follow each other's cannot wait in a circle.
   std::vector<const Need*> again;
   for (Follow& follow : follows) {

@@ -16,6 +16,7 @@
 namespace varve::fs {
 
 class AttachedLayer;
+struct LayerSource;
 
 /// Carries out reads that need the store: finds the chunks, takes what the memory cache or another
 /// thread has, fetches and verifies the rest, and fills the payloads. Loop-local.
@@ -54,8 +55,9 @@ class StoreReadExecutor : public ReadExecutor {
                    std::vector<Need>& needs);
   bool fill_local_parts(AttachedLayer& layer, Progress& progress);
   void fetch(AttachedLayer& layer, std::vector<const Need*> needs);
-  std::vector<const Need*> fetch_once(AttachedLayer& layer, const std::vector<const Need*>& needs,
-                                      Deadline deadline);
+  std::vector<const Need*> fetch_once(AttachedLayer& layer,
+                                      const std::shared_ptr<LayerSource>& source,
+                                      const std::vector<const Need*>& needs, Deadline deadline);
   static bool claim(Progress& progress);
   static void unclaim(Progress& progress);
   void deliver(const Need& need, const ChunkBytes& bytes);

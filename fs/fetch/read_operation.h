@@ -11,6 +11,7 @@
 namespace varve::fs {
 
 class AttachedLayer;
+struct LayerSource;
 
 /// A part of a FUSE read: `size` bytes of the image, or zeros, at `payload_offset` of the reply.
 struct ReadSegment {
@@ -27,10 +28,12 @@ struct ReadSegment {
 class ReadOperation {
  public:
   ReadOperation(Request& request, std::shared_ptr<AttachedLayer> from,
-                std::vector<ReadSegment> parts, uint32_t reply_size, Deadline until)
+                std::shared_ptr<LayerSource> first_source, std::vector<ReadSegment> parts,
+                uint32_t reply_size, Deadline until)
       : unique(request.unique()),
         pid(request.header().pid),
         layer(std::move(from)),
+        source(std::move(first_source)),
         segments(std::move(parts)),
         size(reply_size),
         deadline(until),
@@ -39,8 +42,9 @@ class ReadOperation {
   const uint64_t unique;
   const uint32_t pid;
   const std::shared_ptr<AttachedLayer> layer;
-  const std::vector<ReadSegment> segments;  ///< In order of payload.
-  const uint32_t size;                      ///< Bytes of the reply.
+  const std::shared_ptr<LayerSource> source;  ///< Asked first, on its threads.
+  const std::vector<ReadSegment> segments;    ///< In order of payload.
+  const uint32_t size;                        ///< Bytes of the reply.
   const Deadline deadline;
 
   /// Takes the right to write the payload; false when the read was answered. Held for processor

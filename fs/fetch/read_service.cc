@@ -20,7 +20,13 @@ ReadService::ReadService(ReadServiceOptions options, LogSink log,
     : options_(options),
       log_(std::move(log)),
       cache_(options.cache_bytes_max),
-      pending_(std::move(killed)) {}
+      pending_(std::move(killed), ask_another_source) {}
+
+void ReadService::ask_another_source(const std::shared_ptr<ReadOperation>& read) {
+  const auto other = read->layer->set_aside(*read->source);
+  // The first one may still answer: whoever has the bytes first does.
+  if (other != nullptr) other->session->pool().submit(read);
+}
 
 std::unique_ptr<ReadExecutor> ReadService::make_executor() {
   return std::make_unique<StoreReadExecutor>(cache_, pending_, log_);
@@ -43,7 +49,7 @@ void ReadService::read(Request& request, std::shared_ptr<AttachedLayer> layer,
   follow(layer, *source, segments);
   if (is_local) return;
   auto operation =
-      std::make_shared<ReadOperation>(request, std::move(layer), std::move(segments), size,
+      std::make_shared<ReadOperation>(request, std::move(layer), source, std::move(segments), size,
                                       deadline_after_ms(options_.read_deadline_ms));
   pending_.add(operation);
   source->session->pool().submit(std::move(operation));

@@ -41,6 +41,8 @@ class ReadService {
   const MemoryCache& cache() const { return cache_; }
 
  private:
+  /// For a read that has waited long: its store may hang.
+  static void ask_another_source(const std::shared_ptr<ReadOperation>& read);
   /// Tells the layer's read-ahead what is read, and queues what it wants.
   void follow(const std::shared_ptr<AttachedLayer>& layer, const LayerSource& source,
               const std::vector<ReadSegment>& segments);

@@ -117,6 +117,15 @@ void AttachedLayer::prefer(std::shared_ptr<LayerSource> source) {
   source_ = std::move(source);
 }
 
+std::shared_ptr<LayerSource> AttachedLayer::set_aside(const LayerSource& source) {
+  // Another reader may have come before.
+  if (auto preferred = this->source(); preferred.get() != &source) return preferred;
+  auto others = other_sources(source);
+  if (others.empty()) return nullptr;
+  prefer(others.front());
+  return std::move(others.front());
+}
+
 std::vector<std::shared_ptr<LayerSource>> AttachedLayer::other_sources(
     const LayerSource& first) const {
   std::vector<std::shared_ptr<LayerSource>> sources;
@@ -148,9 +157,9 @@ Result<ChunkLocation> AttachedLayer::chunk(uint64_t index, Deadline deadline) {
   return find_in_any([&](chunkstore::LayerMap& map) { return map.chunk(index, deadline); });
 }
 
-void AttachedLayer::fetch(ChunkFetcher& fetcher, std::span<const ChunkLocation> chunks,
-                          Deadline deadline, ChunkConsumer& consumer) {
-  const auto first = source();
+void AttachedLayer::fetch(ChunkFetcher& fetcher, const std::shared_ptr<LayerSource>& first,
+                          std::span<const ChunkLocation> chunks, Deadline deadline,
+                          ChunkConsumer& consumer) {
   FailureKeeper keeper(consumer, nullptr);
   fetcher.fetch({*first->store, *first->map, stats_}, chunks, deadline, keeper);
   auto failures = std::move(keeper.failures());

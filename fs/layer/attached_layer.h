@@ -12,7 +12,6 @@
 #include "chunkstore/erofs/reader.h"
 #include "chunkstore/format/layer.h"
 #include "chunkstore/read/layer_map.h"
-#include "fs/cache/single_flight.h"
 #include "fs/fetch/chunk_fetcher.h"
 #include "fs/fetch/read_ahead.h"
 #include "fs/layer/layer_source.h"
@@ -25,8 +24,8 @@ namespace varve::fs {
 /// verified, in a local file without a name), its counters and the stores it was attached from.
 ///
 /// The id says what the bytes are, so they may come from any of those stores: from the one attached
-/// last, and what that one cannot give from the others. An older store is known as long as an
-/// attach holds its source. Thread-safe.
+/// last, and what that one cannot give, or does not in time, from the others. An older store is
+/// known as long as an attach holds its source. Thread-safe.
 class AttachedLayer {
  public:
   /// Fetches the metadata region. Blocks on the store.
@@ -49,14 +48,19 @@ class AttachedLayer {
   std::shared_ptr<LayerSource> source_in(const chunkstore::Store& store) const;
   /// Asks `source` first from now on.
   void prefer(std::shared_ptr<LayerSource> source);
+  /// `source` does not answer: asks another one first from now on. @return the one that is asked
+  /// first now; null when there is no other.
+  std::shared_ptr<LayerSource> set_aside(const LayerSource& source);
 
   /// As LayerMap: the chunk at image byte `offset`, or chunk `index`. May block on the stores.
   Result<chunkstore::ChunkLocation> locate(uint64_t offset, Deadline deadline);
   Result<chunkstore::ChunkLocation> chunk(uint64_t index, Deadline deadline);
-  /// As ChunkFetcher::fetch(), from every store that has the layer: `consumer` hears of a failure
-  /// when all have failed, and of decoded chunks by where they were in the store that had them.
-  void fetch(ChunkFetcher& fetcher, std::span<const chunkstore::ChunkLocation> chunks,
-             Deadline deadline, ChunkConsumer& consumer);
+  /// As ChunkFetcher::fetch(), from every store that has the layer, `first` ahead of the others:
+  /// `consumer` hears of a failure when all have failed, and of decoded chunks by where they were
+  /// in the store that had them.
+  void fetch(ChunkFetcher& fetcher, const std::shared_ptr<LayerSource>& first,
+             std::span<const chunkstore::ChunkLocation> chunks, Deadline deadline,
+             ChunkConsumer& consumer);
 
   /// Reads metadata only; never blocks on the store.
   const chunkstore::erofs::Reader& reader() const { return *reader_; }
@@ -65,7 +69,6 @@ class AttachedLayer {
   /// Errors: kCorruption; kUnsupported (more than an image could list).
   Result<std::vector<uint32_t>> large_ids();
   MetadataFile& metadata() { return *metadata_; }
-  SingleFlight& flights() { return flights_; }
   ReadAhead& read_ahead() { return read_ahead_; }
   LayerStats& stats() { return stats_; }
 
@@ -90,7 +93,6 @@ class AttachedLayer {
   std::vector<std::weak_ptr<LayerSource>> others_;  // The one preferred last in front.
   std::unique_ptr<MetadataFile> metadata_;
   std::unique_ptr<chunkstore::erofs::Reader> reader_;
-  SingleFlight flights_;
   ReadAhead read_ahead_;
   LayerStats stats_;
   std::mutex large_ids_mutex_;

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "chunkstore/read/layer_map.h"
 #include "chunkstore/store/store.h"
+#include "fs/cache/single_flight.h"
 #include "fs/fetch/store_session.h"
 
 namespace varve::fs {
@@ -27,6 +28,8 @@ struct LayerSource {
   std::shared_ptr<StoreSession> session;
   std::shared_ptr<chunkstore::Store> store;
   std::unique_ptr<chunkstore::LayerMap> map;
+  /// Of chunks by index. Not the layer's: who asks another store must not wait for one that hangs.
+  SingleFlight flights;
 };
 
 }  // namespace varve::fs

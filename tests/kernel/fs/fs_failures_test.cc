@@ -315,6 +315,32 @@ TEST_P(FsFailuresTest, AStoreThatAttachedALayerLaterAndFailsHarmsNoReaderOfTheFi
   EXPECT_EQ(direct_read_errno(image_, spot_from(5 << 20).page), EIO);
 }
 
+TEST_P(FsFailuresTest, AStoreThatHangsIsSetAsideForAnotherOne) {
+  // Each read would end with EIO by its deadline if it waited for the one alone.
+  varvefs_.options().read_deadline_ms = 4000;
+  start_with_noise();
+  put_in_other_store();
+  ControlClient client = varvefs_.connect();
+  ASSERT_EQ(attach_from(client, other_directory()).status, 200);
+  varvefs_.switches().only_other = true;
+  varvefs_.switches().hangs = true;
+  const uint64_t page = spot_from(1 << 20).page;
+  std::vector<std::unique_ptr<Child>> readers;
+  for (uint64_t i = 0; i < 20; ++i) {
+    // Of one chunk and of several.
+    readers.push_back(std::make_unique<Child>(
+        [&, i] { return page_is_right(page + (i % 2 == 0 ? 0 : i * 16 * kPage)) ? 0 : 1; }));
+  }
+  for (auto& reader : readers) EXPECT_EQ(reader->wait(), 0) << varvefs_.log();
+  EXPECT_GT(varvefs_.switches().hanging_reads, 0u);
+  // Those who come later do not even try it.
+  const uint64_t tried = varvefs_.switches().pack_reads;
+  Bytes bytes;
+  ASSERT_EQ(direct_read_errno(image_, 4 << 20, 4 << 20, &bytes), 0) << varvefs_.log();
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), layer_.image.begin() + (4 << 20)));
+  EXPECT_EQ(varvefs_.switches().pack_reads, tried);
+}
+
 TEST_P(FsFailuresTest, ReadersGoOnWhileALayerIsAttachedFromTwoStoresByTurns) {
   start_with_noise();
   put_in_other_store();

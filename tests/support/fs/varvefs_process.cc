@@ -26,9 +26,11 @@ constexpr auto kStartPatience = std::chrono::seconds(60);
 
 std::shared_ptr<chunkstore::Store> with_switches(std::shared_ptr<chunkstore::Store> store,
                                                  StoreSwitches& switches) {
+  const bool is_other = store->url().ends_with("/other");
   return std::make_shared<FaultStore>(
-      std::move(store), [&switches](FaultStore::Op op, std::string_view key) -> Status {
+      std::move(store), [&switches, is_other](FaultStore::Op op, std::string_view key) -> Status {
         if (op != FaultStore::Op::kGetRange || !key.starts_with("packs/")) return {};
+        if (switches.only_other && !is_other) return {};
         ++switches.pack_reads;
         if (switches.is_slow) std::this_thread::sleep_for(std::chrono::milliseconds(20));
         if (!switches.hangs) return {};

@@ -18,6 +18,7 @@ namespace varve::test {
 /// processes share.
 struct StoreSwitches {
   std::atomic<bool> hangs{false};          ///< Reads of packs do not return while it is set.
+  std::atomic<bool> only_other{false};     ///< Only in a store whose directory is called "other".
   std::atomic<bool> is_slow{false};        ///< Each read of a pack takes 20 ms.
   std::atomic<uint64_t> pack_reads{0};     ///< Range reads of packs so far.
   std::atomic<uint64_t> hanging_reads{0};  ///< Those that hang now.

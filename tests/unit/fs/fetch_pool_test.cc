@@ -41,7 +41,7 @@ class NotingExecutor : public ReadExecutor {
 
 std::shared_ptr<ReadOperation> read_at(FakeRequest& request, uint64_t offset, uint32_t size) {
   return std::make_shared<ReadOperation>(
-      request, nullptr, std::vector<ReadSegment>{{offset, size, 0}}, size, kNoDeadline);
+      request, nullptr, nullptr, std::vector<ReadSegment>{{offset, size, 0}}, size, kNoDeadline);
 }
 
 TEST(FetchPoolTest, ReadsThatContinueOneAnotherBecomeOneBatchWhileThreadsAreBusy) {

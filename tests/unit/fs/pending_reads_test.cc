@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+
 #include "tests/unit/fs/fake_request.h"
 
 namespace varve::fs {
@@ -13,8 +15,8 @@ namespace {
 constexpr int64_t kFarMs = 3'600'000;
 
 std::shared_ptr<ReadOperation> read_of(FakeRequest& request, int64_t deadline_ms = kFarMs) {
-  return std::make_shared<ReadOperation>(request, nullptr, std::vector<ReadSegment>(), 4096,
-                                         deadline_after_ms(deadline_ms));
+  return std::make_shared<ReadOperation>(request, nullptr, nullptr, std::vector<ReadSegment>(),
+                                         4096, deadline_after_ms(deadline_ms));
 }
 
 // The reaper answers on its own thread; the state is what may be looked at from here.
@@ -49,6 +51,23 @@ TEST(PendingReadsTest, ADeadlineThatPassedIsEio) {
     EXPECT_FALSE(read->claim());
   }
   EXPECT_EQ(request.error(), EIO);
+}
+
+TEST(PendingReadsTest, OfAReadThatWaitsLongIsToldOnceBeforeItsDeadline) {
+  FakeRequest request(FakeRequest::with_unique(2));
+  std::atomic<int> told_count{0};
+  {
+    PendingReads pending([](uint32_t) { return false; },
+                         [&](const std::shared_ptr<ReadOperation>& read) {
+                           EXPECT_EQ(read->unique, 2u);
+                           EXPECT_FALSE(read->is_answered());
+                           ++told_count;
+                         });
+    const auto read = read_of(request, 800);
+    pending.add(read);
+    wait_until_answered(*read);
+  }
+  EXPECT_EQ(told_count, 1);
 }
 
 TEST(PendingReadsTest, AReadIsNotAnsweredWhileItIsFilled) {
