@@ -156,7 +156,8 @@ void Connection::on_request(beast::error_code error) {
       });
   deadline_timer_.expires_after(request_deadline_);
   deadline_timer_.async_wait([self = shared_from_this(), answer](beast::error_code timer_error) {
-    if (!timer_error) answer->give(ControlApi::deadline_response());
+    // Not through the answer, which holds this connection weakly: nobody else does by now.
+    if (!timer_error && answer->claim()) self->respond(ControlApi::deadline_response());
   });
   api_.handle(request, scope_, answer);
 }

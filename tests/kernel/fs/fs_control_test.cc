@@ -14,6 +14,7 @@
 namespace varve::fs {
 namespace {
 
+namespace json = boost::json;
 using test::ControlClient;
 
 class FsControlTest : public test::FsTest {
@@ -167,6 +168,24 @@ TEST_P(FsControlTest, OutOfDescriptorsItGoesOnWhenThereAreSomeAgain) {
   ASSERT_EQ(::prlimit(varvefs_.pid(), RLIMIT_NOFILE, &limit, nullptr), 0);
   ControlClient client = varvefs_.connect();
   varvefs_.attach(client, "app:v1");
+}
+
+TEST_P(FsControlTest, AnAttachFromAStoreThatHangsIsAnsweredByItsDeadline) {
+  varvefs_.stop();
+  varvefs_.options().attach_deadline_ms = 300;
+  varvefs_.start();
+  varvefs_.switches().hangs = true;
+  ControlClient client = varvefs_.connect();
+  const json::value attach = {{"store", "file://" + varvefs_.store_directory()},
+                              {"image", "app:v1"}};
+  const auto answer = client.post("/v1/attach", attach);
+  ASSERT_TRUE(answer) << answer.error().to_string();
+  EXPECT_EQ(answer->status, 504);
+  // The connection is still good, and so are others.
+  EXPECT_EQ(client.get("/v1/status").value().status, 200);
+  EXPECT_TRUE(answers());
+  varvefs_.switches().hangs = false;
+  EXPECT_EQ(client.post("/v1/attach", attach).value().status, 200);
 }
 
 VARVE_FS_TEST_SUITE(FsControlTest);
