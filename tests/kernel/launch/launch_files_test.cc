@@ -154,13 +154,30 @@ TEST_F(LaunchFilesTest, MountPointsThatTheImageLacksAreMade) {
 }
 
 TEST_F(LaunchFilesTest, MountPointsThatAreLinksAreRefused) {
-  put(tree("hostile") + "/file", "x");
-  ASSERT_EQ(::symlink("/etc", (tree("hostile") + "/proc").c_str()), 0);
-  make_image("hostile", tree("hostile"));
-  const Result result = run({"hostile", "--", "/busybox"});
-  EXPECT_EQ(result.status, 125);
-  EXPECT_NE(result.err.find("mounting inside the image, at 'proc'"), std::string::npos)
-      << result.err;
+  for (const char* name : {"proc", "sys", "dev"}) {
+    const std::string image = std::string("hostile-") + name;
+    put(tree(image) + "/file", "x");
+    ASSERT_EQ(::symlink("/etc", (tree(image) + "/" + name).c_str()), 0);
+    make_image(image, tree(image));
+    const Result result = run({image, "--", "/busybox"});
+    EXPECT_EQ(result.status, 125);
+    EXPECT_NE(result.err.find("mounting inside the image, at '" + std::string(name) + "'"),
+              std::string::npos)
+        << result.err;
+  }
+}
+
+TEST_F(LaunchFilesTest, DevicesOfTheImageCannotBeOpened) {
+  put(tree("devices") + "/d/x", "");
+  // The very ones that /dev has, so that only where they lie can make the difference.
+  ASSERT_EQ(::mknod((tree("devices") + "/d/null").c_str(), S_IFCHR | 0666, makedev(1, 3)), 0);
+  ASSERT_EQ(::mknod((tree("devices") + "/d/loop").c_str(), S_IFBLK | 0666, makedev(7, 0)), 0);
+  make_image("devices", tree("devices"));
+  const Result result =
+      sh("ls /d; cat </dev/null || echo none; for f in null loop; do cat /d/$f 2>/dev/null && echo "
+         "opened; echo x 2>/dev/null >/d/$f && echo opened; done; mv /d/null /d/n && cat /d/n 2>&1",
+         {}, "base+devices");
+  EXPECT_EQ(result.out, "loop\nnull\nx\ncat: can't open '/d/n': Permission denied\n") << result.err;
 }
 
 TEST_F(LaunchFilesTest, AHostileUserDatabaseStaysInsideTheImage) {

@@ -121,6 +121,21 @@ TEST_F(LaunchIsolationTest, PidOneIsClosedToTheSandboxsRoot) {
   EXPECT_NE(result.out.find("\nvarve-init\nalive\n"), std::string::npos) << result.out;
 }
 
+TEST_F(LaunchIsolationTest, NothingThatRootMayDoToPidOneChangesTheOutcome) {
+  EXPECT_EQ(run({"base", "--", "sandbox_probe", "pid1"}).status, 7);
+}
+
+TEST_F(LaunchIsolationTest, DescriptorsOfTheCallerDoNotComeAlong) {
+  std::vector<std::string> words{"sh", "-c", "exec 3</etc 7</ 9</dev/null; exec \"$@\"", "sh"};
+  for (const std::string& word : command({"base", "ls", "/proc/self/fd"})) words.push_back(word);
+  EXPECT_EQ(execute(words).out, "0\n1\n2\n3\n") << "3 is the directory that ls reads";
+}
+
+TEST_F(LaunchIsolationTest, NoCoreIsDumped) {
+  const Result result = sh("ulimit -Hc; ulimit -c unlimited; sandbox_probe crash; ls -d core*");
+  EXPECT_EQ(result.out, "0\n") << result.err;
+}
+
 TEST_F(LaunchIsolationTest, MaskedEntriesAreEmpty) {
   std::string script;
   for (const guard::ProcMask& mask : guard::proc_masks()) {

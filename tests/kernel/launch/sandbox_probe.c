@@ -82,6 +82,25 @@ static void eat(int mebibytes) {
   }
 }
 
+/// All that root of the sandbox may do to PID 1, which has the same user. Ends with status 7.
+static void pid_one(void) {
+  const int limits[] = {RLIMIT_AS, RLIMIT_DATA, RLIMIT_NOFILE, RLIMIT_NPROC, RLIMIT_SIGPENDING};
+  for (size_t i = 0; i < sizeof limits / sizeof limits[0]; ++i) {
+    prlimit(1, limits[i], &(struct rlimit){0, 0}, NULL);
+  }
+  setpriority(PRIO_PROCESS, 1, 19);
+  sched_setscheduler(1, SCHED_IDLE, &(struct sched_param){0});
+  cpu_set_t first;
+  CPU_ZERO(&first);
+  CPU_SET(0, &first);
+  sched_setaffinity(1, sizeof first, &first);
+  for (int number = 1; number <= SIGRTMAX; ++number) {
+    if (number != SIGKILL && number != SIGSTOP) signal(number, SIG_IGN);
+  }
+  for (int i = 0; i < 20000; ++i) kill(1, 1 + i % SIGRTMAX);
+  _exit(7);
+}
+
 /// As many children as the limit allows.
 static void forks(void) {
   int made = 0;
@@ -123,9 +142,11 @@ int main(int argc, char** argv) {
   if (strcmp(what, "escape") == 0) escape();
   if (strcmp(what, "orphans") == 0) orphans();
   if (strcmp(what, "eat") == 0) eat(atoi(argv[2]));
+  if (strcmp(what, "pid1") == 0) pid_one();
   if (strcmp(what, "forks") == 0) forks();
   if (strcmp(what, "bomb") == 0) bomb();
   if (strcmp(what, "deep") == 0) deep();
+  if (strcmp(what, "crash") == 0) abort();
   if (strcmp(what, "euid") == 0) printf("%u\n", geteuid());
   return 0;
 }
