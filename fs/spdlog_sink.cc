@@ -35,7 +35,7 @@ Result<LogSink> make_spdlog_sink(const std::string& path) {
       sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
     } else {
       // spdlog would make the directories of a path that was mistyped.
-      VARVE_TRY(in_context(open_file(path, O_WRONLY | O_CREAT | O_APPEND), "--log-file"));
+      VARVE_TRY(open_file(path, O_WRONLY | O_CREAT | O_APPEND));
       sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
     }
     logger = std::make_shared<spdlog::logger>("varvefs", std::move(sink));

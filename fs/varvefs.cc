@@ -18,6 +18,7 @@ namespace {
 struct CommandLine {
   DaemonOptions daemon;
   std::string log_file;
+  const char* log_option = "--log-file";  ///< Which option has made it so.
   bool foreground = false;
 };
 
@@ -88,7 +89,7 @@ int report(const ToolIo& io, const Error& error) {
 }
 
 int run(const CommandLine& line, const ToolIo& io, const std::function<void()>& ready) {
-  auto log = make_spdlog_sink(line.log_file);
+  auto log = in_context(make_spdlog_sink(line.log_file), line.log_option);
   if (!log) return report(io, log.error());
   const auto ended = run_daemon(line.daemon, *log, ready);
   if (!ended) return report(io, ended.error());
@@ -113,6 +114,7 @@ int run_in_background(CommandLine& line, const ToolIo& io) {
     Status made = in_context(make_directories(line.daemon.run_directory, 0700), "--run-dir");
     if (!made) return report(io, made.error());
     line.log_file = line.daemon.run_directory + "/varvefs.log";
+    line.log_option = "--run-dir";
   }
   int ends[2];
   if (pipe2(ends, O_CLOEXEC)) return report(io, Error::from_errno(errno, "pipe"));

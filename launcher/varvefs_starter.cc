@@ -83,7 +83,8 @@ Result<ControlClient> start(const std::string& run_dir) {
   VARVE_ASSIGN(const std::string program, find_varvefs());
   const std::string log_path = run_dir + "/varvefs.log";
   set_long_log_aside(log_path);
-  VARVE_ASSIGN(const UniqueFd log, open_file(log_path, O_WRONLY | O_CREAT | O_APPEND, 0600));
+  VARVE_ASSIGN(const UniqueFd log,
+               in_context(open_file(log_path, O_WRONLY | O_CREAT | O_APPEND, 0600), "--run-dir"));
   const pid_t pid = ::fork();
   if (pid < 0) return fail_errno("starting varvefs");
   if (pid == 0) become_varvefs(program, run_dir, log.get());
@@ -122,7 +123,8 @@ Result<ControlClient> connect_or_start_varvefs(const std::string& run_dir) {
   auto client = connect_to_varvefs(run_dir);
   if (client || client.error().code() != ErrorCode::kUnavailable) return client;
   VARVE_TRY(in_context(make_directories(run_dir, 0755), "--run-dir"));
-  VARVE_ASSIGN(const UniqueFd lock, open_file(run_dir + "/start.lock", O_RDWR | O_CREAT, 0600));
+  VARVE_ASSIGN(const UniqueFd lock,
+               in_context(open_file(run_dir + "/start.lock", O_RDWR | O_CREAT, 0600), "--run-dir"));
   while (::flock(lock.get(), LOCK_EX) != 0) {
     if (errno != EINTR) return fail_errno("locking " + quoted(run_dir + "/start.lock"));
   }

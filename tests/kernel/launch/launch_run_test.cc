@@ -302,6 +302,8 @@ TEST_F(LaunchRunTest, AFileOrDirectoryThatCannotBeUsedIsNamedWithItsOption) {
        std::vector<std::pair<std::string, std::string>>{{"--state-dir", "/proc/nope"},
                                                         {"--run-dir", "/proc/nope"},
                                                         {"--run-dir", varve_program()},
+                                                        {"--run-dir", "/sys/kernel"},
+                                                        {"--state-dir", "/sys/kernel"},
                                                         {"--stats", "/proc/nope/stats"}}) {
     const Result result = run({option, value, "base", "--", "true"});
     EXPECT_EQ(result.status, 125);
