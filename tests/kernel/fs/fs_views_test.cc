@@ -1,8 +1,10 @@
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
 #include <filesystem>
+#include <memory>
 #include <set>
 
 #include "base/file_io.h"
@@ -89,6 +91,36 @@ TEST_P(FsViewsTest, EveryNameOfAHugeDirectoryComesOnce) {
     }
     EXPECT_EQ(count, 3000u);
     EXPECT_EQ(names.size(), 3000u);
+  }
+}
+
+TEST_P(FsViewsTest, PlacesInADirectoryCanBeSoughtAndInodeNumbersAgreeWithThoseOfTheFiles) {
+  ControlClient client = varvefs_.connect();
+  const auto answer = varvefs_.attach(client, "app:v1");
+  const std::string path = VarvefsProcess::tree_of(answer) + "/wide";
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(path.c_str()), closedir);
+  ASSERT_NE(directory, nullptr);
+  struct Place {
+    long position;
+    std::string name;
+  };
+  std::vector<Place> places;
+  for (long at = telldir(directory.get());; at = telldir(directory.get())) {
+    const dirent* entry = readdir(directory.get());
+    if (entry == nullptr) break;
+    places.push_back({at, entry->d_name});
+    struct stat status;
+    if (std::string_view(entry->d_name) == "..") continue;
+    ASSERT_EQ(fstatat(dirfd(directory.get()), entry->d_name, &status, AT_SYMLINK_NOFOLLOW), 0);
+    EXPECT_EQ(status.st_ino, entry->d_ino) << entry->d_name;
+  }
+  ASSERT_EQ(places.size(), 3002u);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const Place& place = places[i * 1999 % places.size()];
+    seekdir(directory.get(), place.position);
+    const dirent* entry = readdir(directory.get());
+    ASSERT_NE(entry, nullptr) << place.name;
+    EXPECT_EQ(entry->d_name, place.name);
   }
 }
 
