@@ -89,7 +89,10 @@ Status enter_empty_namespace(int namespace_fd) {
 }
 
 std::string empty_namespace_name() {
-  std::string name = "sandbox-root-1";
+  // Its procfs shows one pid namespace, and the id maps of a child are written through it.
+  struct stat pids {};
+  (void)::stat("/proc/self/ns/pid", &pids);
+  std::string name = "sandbox-root-1:" + std::to_string(pids.st_ino);
   for (const guard::SysfsEntry& entry : guard::visible_sysfs()) {
     name += ':';
     name += entry.path;

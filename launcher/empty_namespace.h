@@ -23,7 +23,8 @@ Status enter_empty_namespace();
 /// because sandboxes get a copy and the host's side only makes detached mounts.
 Status enter_empty_namespace(int namespace_fd);
 
-/// What varvefs keeps it under: it differs where the content does.
+/// What varvefs keeps it under: it differs where the content does, which depends on the caller's
+/// pid namespace, too.
 std::string empty_namespace_name();
 
 }  // namespace varve::launcher

@@ -80,7 +80,7 @@ std::string kept_name(const Slot& slot) {
 
 Status make_upper(const Spec& spec, HostState& host) {
   if (spec.rw_bytes_max) return {};
-  const std::string name = spec.keep ? kept_name(host.slot) : std::to_string(host.slot.number());
+  const std::string name = spec.keep ? kept_name(host.slot) : host.slot.cgroup_name();
   // The record comes first: whatever happens next, the next run knows what to remove.
   if (!spec.keep) VARVE_TRY(host.slot.record_upper(spec.state_dir + "/" + name));
   VARVE_ASSIGN(UpperDir upper, in_context(UpperDir::create(spec.state_dir, name), "--state-dir"));

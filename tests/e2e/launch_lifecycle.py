@@ -179,6 +179,15 @@ def check_killed_run_that_keeps(node):
     shutil.rmtree(kept[0])
 
 
+def check_another_pid_namespace(node):
+    """varvefs keeps a namespace for runs to come; the procfs in it shows the processes of here."""
+    command = ["unshare", "--pid", "--fork", "--mount-proc", *node.command("base:1", "--", "echo", "there")]
+    for _ in range(2):
+        run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        check(run.stdout == "there\n", "a run in a pid namespace of its own works " + run.stderr)
+    check(node.run("base:1", "--", "true").returncode == 0, "and so does one outside again")
+
+
 def check_mount(node):
     at = node.directory + "/at"
     os.mkdir(at)
@@ -272,6 +281,7 @@ def main():
         check_kept_files(node)
         check_killed_run(node)
         check_killed_run_that_keeps(node)
+        check_another_pid_namespace(node)
         check_mount(node)
         end_varvefs(node)
         check_a_started_varvefs_leaves_no_zombie(node)

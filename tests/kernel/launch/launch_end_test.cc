@@ -4,6 +4,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include <atomic>
 #include <thread>
 
@@ -51,6 +53,23 @@ TEST_F(LaunchEndTest, AKilledRunTakesItsSandboxAlongAndTheNextCleansUp) {
   EXPECT_EQ(running.wait(), 1000 + SIGKILL);
   running.rest();  // Ends when every process of the sandbox is gone.
   EXPECT_EQ(run({"base", "--", "true"}).status, 0);
+}
+
+TEST_F(LaunchEndTest, RunDirectoriesThatShareAStateDirectoryRemoveNothingOfEachOther) {
+  // Their slots have the same numbers: names of written files tell the pools apart.
+  Running running = start({"base", "--", "sh", "-c", "echo ready; sleep 1000"});
+  ASSERT_TRUE(running.wait_for("ready"));
+  struct stat pool {};
+  ASSERT_EQ(::stat((run_dir() + "/sandboxes").c_str(), &pool), 0);
+  const std::string prefix = std::to_string(pool.st_dev) + "-" + std::to_string(pool.st_ino) + "-";
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(state_dir())) {
+    EXPECT_TRUE(entry.path().filename().string().starts_with(prefix)) << entry.path();
+    ++count;
+  }
+  EXPECT_EQ(count, 1u);
+  ASSERT_EQ(::kill(running.pid, SIGTERM), 0);
+  EXPECT_EQ(running.wait(), 128 + SIGTERM);
 }
 
 TEST_F(LaunchEndTest, RunsKilledAtAnyMomentAreCleanedUp) {
