@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include "fs/cpu_placement.h"
+
 namespace varve::fs {
 namespace {
 
@@ -133,8 +135,10 @@ void FetchPool::run() {
     } else {
       AheadWork work = std::move(ahead_.front());
       ahead_.pop_front();
-      ++ahead_running_count_;
+      const bool is_alone = ++ahead_running_count_ == 1;
       lock.unlock();
+      // The reader goes on meanwhile. What more threads do, they do because he may have to wait.
+      if (is_alone) leave_cpu(work.reader_cpu);
       executor->read_ahead(work);
       work.layer.reset();
       lock.lock();

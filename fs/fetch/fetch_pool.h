@@ -19,6 +19,7 @@ struct AheadWork {
   std::shared_ptr<AttachedLayer> layer;
   ChunkRange chunks;
   Deadline deadline;
+  int reader_cpu;  ///< Where whoever is read ahead of runs.
 };
 
 /// Carries out reads on a thread of a FetchPool. Loop-local.

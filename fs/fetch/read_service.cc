@@ -1,5 +1,7 @@
 #include "fs/fetch/read_service.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -70,8 +72,9 @@ void ReadService::follow(const std::shared_ptr<AttachedLayer>& layer, const Laye
     if (!first || !last) continue;
     const ChunkRange chunks = layer->read_ahead().on_read(first->index, last->index, distance_max);
     if (chunks.count == 0) continue;
+    // A queue thread is on the CPU of the reader, or near it.
     source.session->pool().submit_ahead(
-        {layer, chunks, deadline_after_ms(options_.read_deadline_ms)});
+        {layer, chunks, deadline_after_ms(options_.read_deadline_ms), sched_getcpu()});
   }
 }
 

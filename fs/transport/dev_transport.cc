@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "fs/transport/reader_follower.h"
 
 namespace varve::fs {
 namespace {
@@ -98,6 +99,7 @@ void DevTransport::linger() const {
 void DevTransport::run(const LoopThread& thread) {
   uint8_t* buffer = map_anonymous(kReadBufferBytes);
   bool has_served = false;
+  ReaderFollower follower;
   while (!thread.stopping()) {
     if (std::exchange(has_served, false) && role_ == Role::kEverything) linger();
     const ssize_t size = read(fuse_fd_, buffer, kReadBufferBytes);
@@ -112,6 +114,7 @@ void DevTransport::run(const LoopThread& thread) {
     std::memcpy(&header, buffer, sizeof(header));
     const ByteView rest(buffer + sizeof(header), static_cast<size_t>(size) - sizeof(header));
     const size_t fixed = std::min(fuse::fixed_argument_bytes(header.opcode), rest.size());
+    if (role_ == Role::kEverything) follower.on_request(header.pid);
     auto request = std::make_unique<DevRequest>(*this);
     request->take(header, rest.first(fixed), rest.subspan(fixed));
     handler_.handle(*request.release());

@@ -1,10 +1,13 @@
 #include "fs/fetch/fetch_pool.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <future>
+#include <thread>
 
+#include "fs/cpu_placement.h"
 #include "tests/unit/fs/fake_request.h"
 
 namespace varve::fs {
@@ -98,7 +101,7 @@ TEST(FetchPoolTest, StopDropsWhatIsQueued) {
 TEST(FetchPoolTest, ReadAheadThatHangsLeavesHalfOfTheThreadsToOthers) {
   Notes notes;
   FetchPool pool(4, [&] { return std::make_unique<NotingExecutor>(notes); });
-  for (uint64_t i = 0; i < 8; ++i) pool.submit_ahead({nullptr, {i, 1}, kNoDeadline});
+  for (uint64_t i = 0; i < 8; ++i) pool.submit_ahead({nullptr, {i, 1}, kNoDeadline, 0});
   while (notes.ahead_running_count < 2) std::this_thread::yield();
   for (int i = 0; i < 10; ++i) {
     std::promise<void> done;
@@ -128,7 +131,7 @@ TEST(FetchPoolTest, ReadAheadComesAfterEverythingElseAndIsDroppedWhereTooMuchWai
   for (auto& one : running) one.get_future().wait();
   EXPECT_FALSE(pool.wants_threads());
   notes.go.set_value();
-  for (uint64_t i = 0; i < 100; ++i) pool.submit_ahead({nullptr, {i, 1}, kNoDeadline});
+  for (uint64_t i = 0; i < 100; ++i) pool.submit_ahead({nullptr, {i, 1}, kNoDeadline, 0});
   FakeRequest request;
   pool.submit(read_at(request, 0, 4096));
   EXPECT_TRUE(pool.wants_threads());
@@ -152,12 +155,40 @@ TEST(FetchPoolTest, APoolOfOneThreadDoesNotReadAhead) {
   Notes notes;
   notes.go.set_value();
   FetchPool pool(1, [&] { return std::make_unique<NotingExecutor>(notes); });
-  pool.submit_ahead({nullptr, {0, 1}, kNoDeadline});
+  pool.submit_ahead({nullptr, {0, 1}, kNoDeadline, 0});
   std::promise<void> done;
   pool.submit_task([&] { done.set_value(); });
   done.get_future().wait();
   EXPECT_TRUE(pool.stop(kNoDeadline));
   EXPECT_TRUE(notes.ahead_firsts.empty());
+}
+
+/// Tells on which CPU it reads ahead.
+class PlaceTellingExecutor : public ReadExecutor {
+ public:
+  PlaceTellingExecutor(int first_cpu, std::promise<int>& cpu) : cpu_(cpu) {
+    move_to_cpu(first_cpu);
+  }
+  void execute(const std::vector<std::shared_ptr<ReadOperation>>&) override {}
+  void read_ahead(const AheadWork&) override { cpu_.set_value(sched_getcpu()); }
+
+ private:
+  std::promise<int>& cpu_;
+};
+
+TEST(FetchPoolTest, ReadAheadLeavesTheCpuOfTheReader) {
+  if (std::thread::hardware_concurrency() < 2) return;  // Nowhere to go.
+  constexpr int kTryCount = 21;
+  int left_count = 0;
+  for (int i = 0; i < kTryCount; ++i) {
+    const int reader_cpu = sched_getcpu();
+    std::promise<int> cpu;
+    FetchPool pool(2, [&] { return std::make_unique<PlaceTellingExecutor>(reader_cpu, cpu); });
+    pool.submit_ahead({nullptr, {0, 1}, kNoDeadline, reader_cpu});
+    if (cpu.get_future().get() != reader_cpu) ++left_count;
+  }
+  // The scheduler may move a thread at any time.
+  EXPECT_GT(left_count, kTryCount / 2);
 }
 
 }  // namespace
