@@ -148,7 +148,8 @@ def measure_run(report, store, layer, stored, work, rounds):
                             "--store", f"file://{store}", "tree:1", "--", *COMMAND], check=True)
         runs.append(json.loads(stats_file.read_text()))
         subprocess.run(["rm", "-rf", run_dir], check=True)
-        harness.say(f"run {number + 1}: {runs[-1]}")
+        harness.say(f"run {number + 1}: fetched {runs[-1]['fetched_bytes']} of "
+                    f"{runs[-1]['stored_bytes']} bytes, touched {runs[-1]['touched_bytes']}")
     summaries = {key: harness.summary([run[key] for run in runs])
                  for key in ("touched_bytes", "fetched_bytes", "ready_ms", "exit_ms")}
     fetched = summaries["fetched_bytes"]["median"]
