@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -48,6 +49,13 @@ class Store {
                            Deadline deadline) = 0;
   /// The whole object; kCorruption when it is larger than `bytes_max`.
   virtual Result<Bytes> get(std::string_view key, uint64_t bytes_max, Deadline deadline) = 0;
+  /// The same for those who may not block: nothing unless it can be had without waiting for a disk
+  /// or a network, and the URL still names this store.
+  virtual std::optional<Bytes> get_at_once(std::string_view key, uint64_t bytes_max) {
+    (void)key;
+    (void)bytes_max;
+    return std::nullopt;
+  }
   virtual Result<ObjectInfo> stat(std::string_view key, Deadline deadline) = 0;
 
   /// Durable when it returns. False when the object was there already (and was left alone).

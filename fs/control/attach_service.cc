@@ -2,13 +2,19 @@
 
 #include <sys/random.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/check.h"
+#include "chunkstore/format/keys.h"
+#include "chunkstore/format/placement.h"
+#include "chunkstore/format/ref.h"
 #include "chunkstore/read/image_store.h"
 
 namespace varve::fs {
 namespace {
+
+constexpr size_t kKnownImageCountMax = 16;
 
 std::string random_lease() {
   Digest random;
@@ -73,6 +79,10 @@ Result<std::shared_ptr<StoreSession>> AttachService::session_of(const std::strin
 }
 
 void AttachService::attach(AttachRequest request, Done done) {
+  if (auto attachment = attach_at_once(request)) {
+    done(std::move(attachment));
+    return;
+  }
   auto found = session_of(request.store);
   if (!found) {
     done(tl::unexpected(std::move(found).error()));
@@ -85,9 +95,79 @@ void AttachService::attach(AttachRequest request, Done done) {
                     deadline] { done(attach_now(session, request, deadline)); });
 }
 
+std::shared_ptr<Attachment> AttachService::attach_at_once(const AttachRequest& request) {
+  if (!request.layers.empty() || Digest::from_hex(request.image)) return nullptr;
+  const auto ref = chunkstore::parse_ref(request.image);
+  if (!ref) return nullptr;
+  std::shared_ptr<StoreSession> session;
+  {
+    std::lock_guard lock(stores_mutex_);
+    const auto found = stores_.find(request.store);
+    if (found == stores_.end()) return nullptr;
+    session = found->second;
+  }
+  const auto store = session->opened();
+  if (store == nullptr) return nullptr;
+  const auto pointer = store->get_at_once(chunkstore::ref_key(*ref), chunkstore::kPointerBytes);
+  const auto id = pointer ? chunkstore::parse_pointer(*pointer)
+                          : fail(ErrorCode::kUnavailable, "not in memory");
+  const auto image = id ? known_image(*id) : nullptr;
+  if (image == nullptr) return nullptr;
+  auto attachment = std::make_shared<Attachment>();
+  attachment->lease = random_lease();
+  attachment->image_id = *id;
+  attachment->image = *image;
+  attachment->ids = image->ids;
+  if (attach_layers_at_once(*store, request, *attachment)) return attachment;
+  detach(std::move(attachment));
+  return nullptr;
+}
+
+bool AttachService::attach_layers_at_once(const chunkstore::Store& store,
+                                          const AttachRequest& request, Attachment& attachment) {
+  for (const Digest& id : attachment.image.layers) {
+    const auto view = nodes_.attach_again(request.domain, id);
+    if (view == nullptr) return false;
+    attachment.views.push_back(view);
+    auto source = view->layer->source_in(store);
+    if (source == nullptr) return false;
+    view->layer->prefer(source);
+    attachment.sources.push_back(std::move(source));
+  }
+  return !request.wants_mounts || make_mounts_at_once(attachment);
+}
+
+bool AttachService::make_mounts_at_once(Attachment& attachment) {
+  if (mounter_ == nullptr) return false;
+  for (const auto& view : attachment.views) {
+    const std::string key = mount_key(*view);
+    const std::unique_lock lock(transition_mutex_, std::try_to_lock);
+    if (!lock) return false;
+    UniqueFd fd = mounter_->mount_at_once(key);
+    if (!fd) return false;
+    attachment.mounts.push_back(std::move(fd));
+    attachment.mount_keys.push_back(key);
+    ++mount_use_counts_[key];
+  }
+  return true;
+}
+
+std::shared_ptr<const chunkstore::Image> AttachService::known_image(const Digest& id) {
+  std::lock_guard lock(images_mutex_);
+  const auto found = std::find_if(images_.begin(), images_.end(),
+                                  [&](const auto& known) { return known.first == id; });
+  return found == images_.end() ? nullptr : found->second;
+}
+
+void AttachService::remember_image(const Digest& id, const chunkstore::Image& image) {
+  if (known_image(id) != nullptr) return;
+  std::lock_guard lock(images_mutex_);
+  images_.emplace_back(id, std::make_shared<chunkstore::Image>(image));
+  if (images_.size() > kKnownImageCountMax) images_.pop_front();
+}
+
 Result<std::shared_ptr<Attachment>> AttachService::attach_now(
-    const std::shared_ptr<StoreSession>& session, const AttachRequest& request,
-    Deadline deadline) {
+    const std::shared_ptr<StoreSession>& session, const AttachRequest& request, Deadline deadline) {
   VARVE_ASSIGN(auto store, session->open());
   auto attachment = std::make_shared<Attachment>();
   attachment->lease = random_lease();
@@ -97,6 +177,7 @@ Result<std::shared_ptr<Attachment>> AttachService::attach_now(
     detach_now(*attachment, false);
     return tl::unexpected(std::move(attached).error());
   }
+  if (!request.image.empty()) remember_image(attachment->image_id, attachment->image);
   return attachment;
 }
 
@@ -260,6 +341,8 @@ void AttachService::expire_idle() {
   run_in_background([this, due = std::move(due)]() mutable { give_back(std::move(due)); });
 }
 
-void AttachService::drop_idle() { give_back(idle_.take_due(kNoDeadline, 0)); }
+void AttachService::drop_idle() {
+  give_back(idle_.take_due(kNoDeadline, 0));
+}
 
 }  // namespace varve::fs

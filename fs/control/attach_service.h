@@ -1,11 +1,13 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -27,8 +29,7 @@ struct AttachRequest {
   std::vector<std::string> layers;  ///< Ids of further layers, above the image's, lowest first.
   std::string domain = "default";
   bool wants_mounts = false;
-  bool keeps = false;          ///< Outlives the connection that made it.
-  std::string namespace_name;  ///< A kept mount namespace to hand out too; "" = none.
+  bool keeps = false;  ///< Outlives the connection that made it.
 };
 
 /// One attach that was granted.
@@ -67,8 +68,8 @@ class AttachService {
   ~AttachService();
 
   using Done = std::function<void(Result<std::shared_ptr<Attachment>>)>;
-  /// Calls `done` on another thread, when the store answered or failed; a store that hangs may
-  /// never let it.
+  /// Calls `done` at once when all that it takes is in memory, here and in the kernel; otherwise on
+  /// another thread, when the store answered or failed; a store that hangs may never let it.
   void attach(AttachRequest request, Done done);
   /// Gives back what attach() granted, in the background; layers may stay for options.idle_s.
   void detach(std::shared_ptr<Attachment> attachment);
@@ -94,6 +95,14 @@ class AttachService {
   };
 
   Result<std::shared_ptr<StoreSession>> session_of(const std::string& url);
+  /// Without blocking; null when that cannot be, and nothing has been done then.
+  std::shared_ptr<Attachment> attach_at_once(const AttachRequest& request);
+  /// False when one of the layers is not attached or idle already, from this store.
+  bool attach_layers_at_once(const chunkstore::Store& store, const AttachRequest& request,
+                             Attachment& attachment);
+  bool make_mounts_at_once(Attachment& attachment);
+  std::shared_ptr<const chunkstore::Image> known_image(const Digest& id);
+  void remember_image(const Digest& id, const chunkstore::Image& image);
   Result<std::shared_ptr<Attachment>> attach_now(const std::shared_ptr<StoreSession>& session,
                                                  const AttachRequest& request, Deadline deadline);
   Status attach_layers(const OpenStore& from, const AttachRequest& request, Deadline deadline,
@@ -122,6 +131,9 @@ class AttachService {
 
   std::mutex stores_mutex_;
   std::map<std::string, std::shared_ptr<StoreSession>> stores_;
+  // Some of the images that were attached, the latest last: what an id stands for never changes.
+  std::mutex images_mutex_;
+  std::deque<std::pair<Digest, std::shared_ptr<const chunkstore::Image>>> images_;
   // Makes "last detach, so unmount" and "first attach, so mount" exclude each other.
   std::mutex transition_mutex_;
   std::map<std::string, size_t> mount_use_counts_;

@@ -31,6 +31,8 @@ class StoreSession {
   /// The store that the URL names now: opened when it is not open, or is another one than before.
   /// Who uses the one before goes on doing so. Blocks on it: on a thread of the pool only.
   Result<std::shared_ptr<chunkstore::Store>> open();
+  /// What open() gave last, null before. Does not block.
+  std::shared_ptr<chunkstore::Store> opened();
   /// Held while a layer is opened, so that attaches at the same time do it once.
   std::mutex& opening_mutex(const Digest& layer) {
     return opening_mutexes_[layer.bytes[0] % opening_mutexes_.size()];

@@ -73,6 +73,15 @@ Result<UniqueFd> Mounter::mount(const std::string& key) {
   return clone;
 }
 
+UniqueFd Mounter::mount_at_once(const std::string& key) {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return {};
+  const auto original = originals_.find(key);
+  if (original == originals_.end()) return {};
+  auto clone = mounter::clone_detached_mount(original->second.get());
+  return clone ? std::move(*clone) : UniqueFd();
+}
+
 Status Mounter::drop(const std::string& key) {
   std::lock_guard lock(mutex_);
   if (originals_.erase(key) != 0) return {};

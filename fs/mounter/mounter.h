@@ -51,6 +51,8 @@ class Mounter {
   /// Errors: kUnsupported (neither file-backed mounts nor loop devices), kTimedOut, what mount
   /// said.
   Result<UniqueFd> mount(const std::string& key);
+  /// The same without waiting for the helper or for another request; empty where that cannot be.
+  UniqueFd mount_at_once(const std::string& key);
   /// Unmounts the shared mount of `key`; one that does not exist is no error.
   Status drop(const std::string& key);
 

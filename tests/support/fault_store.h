@@ -47,6 +47,10 @@ class FaultStore : public chunkstore::Store {
   Status get_range(std::string_view key, uint64_t offset, MutableByteView to,
                    Deadline deadline) override;
   Result<Bytes> get(std::string_view key, uint64_t bytes_max, Deadline deadline) override;
+  /// No operation that `before` is asked about: it is part of what the store answers by itself.
+  std::optional<Bytes> get_at_once(std::string_view key, uint64_t bytes_max) override {
+    return store_->get_at_once(key, bytes_max);
+  }
   Result<chunkstore::ObjectInfo> stat(std::string_view key, Deadline deadline) override;
   Result<bool> put_if_absent(std::string_view key, ByteView bytes, Deadline deadline) override;
   Status replace(std::string_view key, ByteView bytes, Deadline deadline) override;

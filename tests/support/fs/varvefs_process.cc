@@ -29,6 +29,11 @@ std::shared_ptr<chunkstore::Store> with_switches(std::shared_ptr<chunkstore::Sto
   const bool is_other = store->url().ends_with("/other");
   return std::make_shared<FaultStore>(
       std::move(store), [&switches, is_other](FaultStore::Op op, std::string_view key) -> Status {
+        if (switches.hangs_all) {
+          ++switches.hanging_reads;
+          while (switches.hangs_all) std::this_thread::sleep_for(kPollPeriod);
+          --switches.hanging_reads;
+        }
         if (op != FaultStore::Op::kGetRange || !key.starts_with("packs/")) return {};
         if (switches.only_other && !is_other) return {};
         ++switches.pack_reads;
@@ -59,6 +64,7 @@ VarvefsProcess::VarvefsProcess(fs::TransportKind transport, const std::string& s
 
 VarvefsProcess::~VarvefsProcess() {
   switches_->hangs = false;
+  switches_->hangs_all = false;
   if (pid_ > 0) {
     EXPECT_EQ(stop(), 0) << log();
   }

@@ -19,6 +19,7 @@ namespace varve::test {
 struct StoreSwitches {
   std::atomic<bool> hangs{false};          ///< Reads of packs do not return while it is set.
   std::atomic<bool> only_other{false};     ///< Only in a store whose directory is called "other".
+  std::atomic<bool> hangs_all{false};      ///< Nothing that may block returns while it is set.
   std::atomic<bool> is_slow{false};        ///< Each read of a pack takes 20 ms.
   std::atomic<uint64_t> pack_reads{0};     ///< Range reads of packs so far.
   std::atomic<uint64_t> hanging_reads{0};  ///< Those that hang now.

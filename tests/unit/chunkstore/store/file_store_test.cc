@@ -58,6 +58,27 @@ TEST_F(FileStoreTest, PutKeepsWhatIsThereAndReplaceReplaces) {
   EXPECT_EQ(temp_count(), 0u);
 }
 
+TEST_F(FileStoreTest, WhatIsToldAtOnceIsWhatIsThere) {
+  // On a filesystem that reads ahead of its disk, unlike the one in memory.
+  const TempDir directory = TempDir::create("varve-file-store-", "/var/tmp").value();
+  for (const std::string& path : {path_, directory.path() + "/store"}) {
+    const auto store = open_store(path, true).value();
+    EXPECT_FALSE(store->get_at_once("refs/a:b", 100));
+    for (const char* text : {"one", "other"}) {
+      ASSERT_TRUE(store->replace("refs/a:b", as_bytes(text), kNoDeadline));
+      // Not every filesystem can tell.
+      const auto bytes = store->get_at_once("refs/a:b", 100);
+      EXPECT_EQ(bytes ? as_text(*bytes) : text, text);
+    }
+    EXPECT_FALSE(store->get_at_once("refs/a:b", 3));
+    EXPECT_FALSE(store->get_at_once("../store/refs/a:b", 100));
+    std::filesystem::rename(path, path + "-before");
+    EXPECT_FALSE(store->get_at_once("refs/a:b", 100));
+    ASSERT_TRUE(open_store(path, true));
+    EXPECT_FALSE(store->get_at_once("refs/a:b", 100));
+  }
+}
+
 TEST_F(FileStoreTest, AWriterShowsNothingBeforePublishAndVanishesWithoutIt) {
   {
     auto writer = store_->create().value();
