@@ -143,10 +143,12 @@ Status Daemon::start_control() {
   }
   attaches_ = std::make_unique<AttachService>(std::move(attach_options), nodes_, *reads_, *session_,
                                               mounter_.get(), log_);
+  VARVE_ASSIGN(KeptNamespaces namespaces,
+               KeptNamespaces::create(options_.run_directory + "/namespaces"));
   api_ = std::make_unique<ControlApi>(
       DaemonFacts{version(), mountpoint_, transport_name(session_->transport()),
                   session_->fallback_reason()},
-      *attaches_, nodes_, *reads_);
+      std::move(namespaces), *attaches_, nodes_, *reads_);
   auto server = ControlServer::listen(options_.run_directory + "/control.sock", *api_,
                                       options_.attach_deadline_ms, log_);
   VARVE_ASSIGN(server_, in_context(std::move(server), "--run-dir"));

@@ -175,7 +175,6 @@ Status ControlClient::receive_more(std::string& buffer, std::vector<UniqueFd>& f
 Result<ControlClient::Response> ControlClient::receive() {
   Response response;
   std::string buffer = std::exchange(surplus_, {});
-  response.fds = std::exchange(surplus_fds_, {});
   std::optional<ResponseHead> head;
   for (;;) {
     VARVE_ASSIGN(head, parse_response_head(buffer));
@@ -196,17 +195,10 @@ Result<ControlClient::Response> ControlClient::receive() {
   return response;
 }
 
-Result<std::vector<UniqueFd>> ControlClient::receive_early() {
-  for (;;) {
-    VARVE_ASSIGN(const std::optional<ResponseHead> head, parse_response_head(surplus_));
-    if (!head) {
-      VARVE_TRY(receive_more(surplus_, surplus_fds_));
-      continue;
-    }
-    if (head->status >= 200) return std::vector<UniqueFd>();
-    surplus_.erase(0, head->body_offset);
-    return std::exchange(surplus_fds_, {});
-  }
+pid_t ControlClient::peer_pid() const {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return ::getsockopt(socket_.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
 }
 
 }  // namespace varve::launcher

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,17 +32,15 @@ class ControlClient {
   /// The response to the oldest request not yet answered. A status that is not 2xx becomes an error
   /// whose text is varvefs' own message.
   Result<Response> receive();
-  /// Waits until something comes. The descriptors of an interim response (1xx); none when the
-  /// response itself has come, which is still to be received.
-  Result<std::vector<UniqueFd>> receive_early();
+  /// The process that listens, as this one numbers it; 0 when it cannot be seen from here.
+  pid_t peer_pid() const;
 
  private:
   explicit ControlClient(UniqueFd socket) : socket_(std::move(socket)) {}
   Status receive_more(std::string& buffer, std::vector<UniqueFd>& fds);
 
   UniqueFd socket_;
-  std::string surplus_;  // Bytes after the last response, and their descriptors.
-  std::vector<UniqueFd> surplus_fds_;
+  std::string surplus_;  // Bytes after the last response.
 };
 
 /// Status, the length of the body and where it starts, from the head of a response. For tests.

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <string>
 
@@ -97,7 +98,21 @@ std::string empty_namespace_name() {
     name += ':';
     name += entry.path;
   }
+  // It is the name of a file, too.
+  std::replace(name.begin(), name.end(), '/', '-');
   return name;
+}
+
+UniqueFd open_kept_namespace(const std::string& run_dir, pid_t varvefs_pid) {
+  const std::string record = run_dir + "/namespaces/" + empty_namespace_name();
+  char place[64];
+  const ssize_t n = ::readlink(record.c_str(), place, sizeof place - 1);
+  if (n < 0) return {};
+  place[n] = '\0';
+  // A dead varvefs leaves its records behind.
+  const std::string process = "/proc/" + std::to_string(varvefs_pid) + "/";
+  if (!std::string_view(place).starts_with(process)) return {};
+  return UniqueFd(::open(place, O_RDONLY | O_CLOEXEC));
 }
 
 }  // namespace varve::launcher

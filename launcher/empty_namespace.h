@@ -1,8 +1,11 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 
 #include "base/error.h"
+#include "base/unique_fd.h"
 
 namespace varve::launcher {
 
@@ -26,5 +29,9 @@ Status enter_empty_namespace(int namespace_fd);
 /// What varvefs keeps it under: it differs where the content does, which depends on the caller's
 /// pid namespace, too.
 std::string empty_namespace_name();
+
+/// The one that the varvefs of `run_dir`, process `varvefs_pid`, keeps; empty when it keeps none.
+/// That process must be known to live, or the number may be another's by now.
+UniqueFd open_kept_namespace(const std::string& run_dir, pid_t varvefs_pid);
 
 }  // namespace varve::launcher

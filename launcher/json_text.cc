@@ -70,7 +70,6 @@ std::string to_json(const AttachRequest& request) {
   object["domain"] = request.domain;
   if (request.mounts) object["mounts"] = true;
   if (request.keep) object["keep"] = true;
-  if (!request.kept_namespace.empty()) object["namespace"] = request.kept_namespace;
   return json::serialize(object);
 }
 

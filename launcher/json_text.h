@@ -18,7 +18,6 @@ struct AttachRequest {
   std::string domain;
   bool mounts = false;
   bool keep = false;
-  std::string kept_namespace;  ///< Name of a kept mount namespace to hand out; "" = none.
 };
 std::string to_json(const AttachRequest& request);
 

@@ -37,8 +37,7 @@ Status ask_for_image(ControlClient& client, const Spec& spec, bool mounts) {
                               .image = spec.image,
                               .layers = spec.extra_layers,
                               .domain = spec.domain,
-                              .mounts = mounts,
-                              .kept_namespace = mounts ? empty_namespace_name() : ""}));
+                              .mounts = mounts}));
 }
 
 Status take_image(Attached& attached, bool mounts) {
@@ -160,12 +159,6 @@ ChildContext make_context(const Plan& plan, std::span<char> command_line) {
   return context;
 }
 
-/// What varvefs keeps, when it comes: the namespace to clone from.
-Result<UniqueFd> take_namespace(ControlClient& client) {
-  VARVE_ASSIGN(std::vector<UniqueFd> fds, client.receive_early());
-  return fds.empty() ? UniqueFd() : std::move(fds.front());
-}
-
 /// Ends the process without closing what is open one by one. The end of its connection wakes
 /// varvefs, which would take this CPU before the caller hears of the end.
 [[noreturn]] void end_process(int exit_status) {
@@ -185,10 +178,10 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   // varvefs works on the attach while this process makes its part, and then the child its own.
   VARVE_TRY(ask_for_image(attached.client, spec, true));
   VARVE_ASSIGN(HostState host, prepare_host(spec));
-  HostInputs inputs{.upper_directory = host.upper ? host.upper->fd() : -1,
-                    .cgroup_into = host.cgroup.clone_into_fd(),
-                    .empty_namespace = {}};
-  VARVE_ASSIGN(inputs.empty_namespace, take_namespace(attached.client));
+  HostInputs inputs{
+      .upper_directory = host.upper ? host.upper->fd() : -1,
+      .cgroup_into = host.cgroup.clone_into_fd(),
+      .empty_namespace = open_kept_namespace(spec.run_dir, attached.client.peer_pid())};
   const bool makes_namespace = !inputs.empty_namespace;
   Plan plan = begin_plan(spec, host.upper ? host.upper->path() : "");
   ChildContext context = make_context(plan, command_line);

@@ -1,5 +1,6 @@
 #include "fs/control/connection.h"
 
+#include <fmt/format.h>
 #include <sys/socket.h>
 
 #include <boost/asio/post.hpp>
@@ -8,7 +9,6 @@
 #include <charconv>
 #include <cstring>
 #include <span>
-#include <sstream>
 
 #include "fs/control/control_server.h"
 
@@ -149,10 +149,6 @@ void Connection::on_request(beast::error_code error) {
         boost::asio::post(executor, [weak, shared] {
           if (const auto self = weak.lock()) self->respond(std::move(*shared));
         });
-      },
-      [weak = weak_from_this()](int fd) {
-        const auto self = weak.lock();
-        return self != nullptr && self->send_early(fd);
       });
   deadline_timer_.expires_after(request_deadline_);
   deadline_timer_.async_wait([self = shared_from_this(), answer](beast::error_code timer_error) {
@@ -162,23 +158,14 @@ void Connection::on_request(beast::error_code error) {
   api_.handle(request, scope_, answer);
 }
 
-bool Connection::send_early(int fd) {
-  constexpr std::string_view kInterim = "HTTP/1.1 103 Early Hints\r\n\r\n";
-  // So short a message is sent whole or not at all.
-  return send_with_descriptors(socket_.native_handle(), kInterim, {&fd, 1}) > 0;
-}
-
 void Connection::respond(ControlResponse response) {
   if (scope_ == nullptr) return;
   deadline_timer_.cancel();
-  http::response<http::string_body> message{static_cast<http::status>(response.status), 11};
-  message.set(http::field::content_type, "application/json");
-  message.keep_alive(keeps_alive_);
-  message.body() = std::move(response.body);
-  message.prepare_payload();
-  std::ostringstream text;
-  text << message;
-  response_ = text.str();
+  const auto reason = http::obsolete_reason(static_cast<http::status>(response.status));
+  response_ = fmt::format(
+      "HTTP/1.1 {} {}\r\nContent-Type: application/json\r\n{}Content-Length: {}\r\n\r\n{}",
+      response.status, std::string_view(reason.data(), reason.size()),
+      keeps_alive_ ? "" : "Connection: close\r\n", response.body.size(), response.body);
   sent_bytes_ = 0;
   fds_ = std::move(response.fds);
   sent_fd_count_ = 0;

@@ -24,18 +24,18 @@ class Connection : public std::enable_shared_from_this<Connection> {
              std::function<void(Connection*)> closed);
   ~Connection();
 
-  void start() { read_request(); }
+  /// Its first request is on its way, most likely: waiting for it would be one call more.
+  void start() { read_message(); }
   void close();
 
  private:
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
 
+  /// Waits for the next request.
   void read_request();
   void read_message();
   void on_request(boost::beast::error_code error);
   void respond(ControlResponse response);
-  /// An interim response with one descriptor; false when it did not fit into the socket.
-  bool send_early(int fd);
   void send_descriptors();
   void send_rest();
 

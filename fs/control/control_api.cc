@@ -1,20 +1,15 @@
 #include "fs/control/control_api.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <set>
 
 #include "base/clock.h"
-#include "base/file_io.h"
 #include "fs/control/control_json.h"
 
 namespace varve::fs {
 namespace {
-
-// Each version of a client needs one.
-constexpr size_t kNamespaceCountMax = 16;
 
 struct Route {
   std::string_view what;
@@ -55,9 +50,10 @@ ControlApi::ConnectionScope::~ConnectionScope() {
   for (const std::string& lease : leases_) api_.release(lease);
 }
 
-ControlApi::ControlApi(DaemonFacts facts, AttachService& attaches, NodeTable& nodes,
-                       ReadService& reads)
+ControlApi::ControlApi(DaemonFacts facts, KeptNamespaces namespaces, AttachService& attaches,
+                       NodeTable& nodes, ReadService& reads)
     : facts_(std::move(facts)),
+      namespaces_(std::move(namespaces)),
       attaches_(attaches),
       nodes_(nodes),
       reads_(reads),
@@ -99,8 +95,6 @@ void ControlApi::attach(const ControlRequest& request,
     return;
   }
   const bool keeps = parsed->keeps;
-  // The client makes its sandbox's namespaces from it while the store is asked.
-  if (const UniqueFd kept = kept_namespace(parsed->namespace_name)) answer->give_early(kept.get());
   // The scope is held weakly: its end is what tells that the client is gone.
   attaches_.attach(
       std::move(*parsed), [this, keeps, scope = std::weak_ptr(scope),
@@ -154,21 +148,8 @@ Result<std::string> ControlApi::keep_namespace(const ControlRequest& request) {
     return fail(ErrorCode::kUnsupported, "the client's process cannot be seen from here");
   }
   // The client waits for the answer, so its process is there and its namespace is the one it means.
-  VARVE_ASSIGN(UniqueFd fd,
-               open_file("/proc/" + std::to_string(request.peer_pid) + "/ns/mnt", O_RDONLY));
-  std::lock_guard lock(mutex_);
-  if (!namespaces_.contains(name) && namespaces_.size() >= kNamespaceCountMax) {
-    return fail(ErrorCode::kBusy, "too many namespaces are kept");
-  }
-  namespaces_.insert_or_assign(name, std::move(fd));
+  VARVE_TRY(namespaces_.keep(name, request.peer_pid));
   return std::string("{}");
-}
-
-UniqueFd ControlApi::kept_namespace(const std::string& name) const {
-  std::lock_guard lock(mutex_);
-  const auto found = namespaces_.find(name);
-  if (found == namespaces_.end()) return {};
-  return UniqueFd(fcntl(found->second.get(), F_DUPFD_CLOEXEC, 0));
 }
 
 size_t ControlApi::attachment_count() const {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "fs/control/attach_service.h"
+#include "fs/control/kept_namespaces.h"
 
 namespace varve::fs {
 
@@ -30,11 +31,8 @@ struct ControlResponse {
 /// The one answer to a request: the first of the handler and the deadline gives it. Thread-safe.
 class ControlAnswer {
  public:
-  ControlAnswer(std::function<void(ControlResponse)> deliver, std::function<bool(int)> give_early)
-      : deliver_(std::move(deliver)), give_early_(std::move(give_early)) {}
-  /// Sends a descriptor ahead of the answer, in an interim response. Only on the thread of handle()
-  /// and before it returns. False when the client has to do without.
-  bool give_early(int fd) { return give_early_(fd); }
+  explicit ControlAnswer(std::function<void(ControlResponse)> deliver)
+      : deliver_(std::move(deliver)) {}
   /// True for the one caller that may then deliver().
   bool claim() { return !claimed_.exchange(true); }
   void deliver(ControlResponse response) { deliver_(std::move(response)); }
@@ -44,7 +42,6 @@ class ControlAnswer {
  private:
   std::atomic<bool> claimed_{false};
   const std::function<void(ControlResponse)> deliver_;
-  const std::function<bool(int)> give_early_;
 };
 
 /// What `GET /v1/status` shows of the daemon beside its counters.
@@ -72,7 +69,8 @@ class ControlApi {
     std::set<std::string> leases_;
   };
 
-  ControlApi(DaemonFacts facts, AttachService& attaches, NodeTable& nodes, ReadService& reads);
+  ControlApi(DaemonFacts facts, KeptNamespaces namespaces, AttachService& attaches,
+             NodeTable& nodes, ReadService& reads);
 
   /// Answers `request`, at once or later, from any thread.
   void handle(const ControlRequest& request, const std::shared_ptr<ConnectionScope>& scope,
@@ -90,8 +88,6 @@ class ControlApi {
               std::shared_ptr<ControlAnswer> answer);
   Result<std::string> detach(const ControlRequest& request);
   Result<std::string> keep_namespace(const ControlRequest& request);
-  /// A descriptor of the kept namespace `name`, empty when there is none.
-  UniqueFd kept_namespace(const std::string& name) const;
   bool release(const std::string& lease);
   std::string status() const;
   std::string layers() const;
@@ -100,13 +96,13 @@ class ControlApi {
   Result<std::shared_ptr<AttachedLayer>> layer_of(const ControlRequest& request) const;
 
   const DaemonFacts facts_;
+  KeptNamespaces namespaces_;
   AttachService& attaches_;
   NodeTable& nodes_;
   ReadService& reads_;
   const uint64_t start_ns_;
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<Attachment>> attachments_;  // By lease.
-  std::map<std::string, UniqueFd> namespaces_;                      // By name.
 };
 
 }  // namespace varve::fs

@@ -9,7 +9,6 @@ namespace {
 namespace json = boost::json;
 
 constexpr size_t kDomainBytesMax = 64;
-constexpr size_t kNamespaceNameBytesMax = 1024;
 
 Result<json::object> parse_object(const std::string& body) {
   boost::system::error_code error;
@@ -141,8 +140,7 @@ bool is_utf8(std::string_view text) {
 
 Result<AttachRequest> parse_attach_request(const std::string& body) {
   VARVE_ASSIGN(const json::object object, parse_object(body));
-  VARVE_TRY(refuse_unknown(object,
-                           {"store", "image", "layers", "domain", "mounts", "keep", "namespace"}));
+  VARVE_TRY(refuse_unknown(object, {"store", "image", "layers", "domain", "mounts", "keep"}));
   AttachRequest request;
   VARVE_TRY(take_string(object, "store", request.store));
   VARVE_TRY(take_string(object, "image", request.image));
@@ -150,7 +148,6 @@ Result<AttachRequest> parse_attach_request(const std::string& body) {
   VARVE_TRY(take_string(object, "domain", request.domain));
   VARVE_TRY(take_bool(object, "mounts", request.wants_mounts));
   VARVE_TRY(take_bool(object, "keep", request.keeps));
-  VARVE_TRY(take_string(object, "namespace", request.namespace_name));
   if (request.store.empty()) return fail(ErrorCode::kInvalidArgument, "'store' is missing");
   if (request.image.empty() && request.layers.empty()) {
     return fail(ErrorCode::kInvalidArgument, "neither 'image' nor 'layers' is given");
@@ -176,9 +173,6 @@ Result<std::string> parse_namespace_request(const std::string& body) {
   VARVE_TRY(refuse_unknown(object, {"name"}));
   std::string name;
   VARVE_TRY(take_string(object, "name", name));
-  if (name.empty() || name.size() > kNamespaceNameBytesMax) {
-    return fail(ErrorCode::kInvalidArgument, "'name' is not of 1 to 1024 bytes");
-  }
   return name;
 }
 

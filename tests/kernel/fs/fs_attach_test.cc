@@ -5,6 +5,9 @@
 #include <thread>
 
 #include "base/file_io.h"
+#include "chunkstore/format/keys.h"
+#include "chunkstore/format/placement.h"
+#include "chunkstore/format/ref.h"
 #include "tests/kernel/fs/fs_test.h"
 
 namespace varve::test {
@@ -183,31 +186,81 @@ TEST_P(FsAttachTest, AClientThatGoesInTheMiddleOfAnAttachLeavesNothing) {
   wait_for_status("views", 0);
 }
 
-TEST_P(FsAttachTest, AKeptNamespaceIsHandedOutBeforeTheMounts) {
+TEST_P(FsAttachTest, AKeptNamespaceIsFoundByItsRecord) {
+  const std::string records = varvefs_.options().run_directory + "/namespaces/";
   ControlClient client = varvefs_.connect();
-  const json::object attach = {{"store", "file://" + varvefs_.store_directory()},
-                               {"image", "app:v1"},
-                               {"mounts", true},
-                               {"namespace", "mine"}};
-  const auto before = client.post("/v1/attach", attach).value();
-  ASSERT_EQ(before.status, 200);
-  EXPECT_TRUE(before.early_fds.empty());
-  EXPECT_EQ(before.fds.size(), 1u);
-  EXPECT_EQ(client.post("/v1/namespaces", {{"name", ""}}).value().status, 400);
+  for (const char* name : {"", ".", "..", "a/b"}) {
+    EXPECT_EQ(client.post("/v1/namespaces", {{"name", name}}).value().status, 400) << name;
+  }
   EXPECT_EQ(client.post("/v1/namespaces", {{"name", "mine"}}).value().status, 200);
-  const auto after = client.post("/v1/attach", attach).value();
-  ASSERT_EQ(after.status, 200);
-  EXPECT_EQ(after.fds.size(), 1u);
-  ASSERT_EQ(after.early_fds.size(), 1u);
+  char place[64] = "";
+  ASSERT_GT(readlink((records + "mine").c_str(), place, sizeof place - 1), 0);
+  EXPECT_TRUE(std::string_view(place).starts_with("/proc/" + std::to_string(varvefs_.pid()) + "/"));
   struct stat own;
   struct stat kept;
   ASSERT_EQ(stat("/proc/self/ns/mnt", &own), 0);
-  ASSERT_EQ(fstat(after.early_fds.at(0).get(), &kept), 0);
+  ASSERT_EQ(stat((records + "mine").c_str(), &kept), 0);
   EXPECT_EQ(kept.st_ino, own.st_ino);
+  // Somebody may be about to open it: it stays where it is.
+  EXPECT_EQ(client.post("/v1/namespaces", {{"name", "mine"}}).value().status, 200);
+  char again[64] = "";
+  ASSERT_GT(readlink((records + "mine").c_str(), again, sizeof again - 1), 0);
+  EXPECT_STREQ(again, place);
   for (int i = 1; i < 16; ++i) {
     EXPECT_EQ(client.post("/v1/namespaces", {{"name", std::to_string(i)}}).value().status, 200);
   }
   EXPECT_EQ(client.post("/v1/namespaces", {{"name", "one too many"}}).value().status, 409);
+  // What a killed one recorded is not taken for the next one's.
+  varvefs_.kill();
+  EXPECT_EQ(lstat((records + "mine").c_str(), &kept), 0);
+  varvefs_.start();
+  EXPECT_NE(lstat((records + "mine").c_str(), &kept), 0);
+}
+
+TEST_P(FsAttachTest, AnAttachedImageIsAttachedAgainWhileItsStoreHangs) {
+  ControlClient first = varvefs_.connect();
+  ASSERT_EQ(varvefs_.attach(first, "app:v1", "default", true).fds.size(), 1u);
+  // Not every filesystem can tell without blocking; where it cannot, the store is asked as ever.
+  const std::string key = chunkstore::ref_key(chunkstore::parse_ref("app:v1").value());
+  varvefs_.switches().hangs_all = varvefs_.store().get_at_once(key, 100).has_value();
+  ControlClient second = varvefs_.connect();
+  const auto again = varvefs_.attach(second, "app:v1", "default", true);
+  EXPECT_EQ(again.fds.size(), 1u);
+  // Another domain has nothing to start from, and has to ask.
+  varvefs_.switches().hangs_all = true;
+  ControlClient third = varvefs_.connect();
+  ASSERT_TRUE(
+      third.send("POST", "/v1/attach",
+                 json::serialize(json::object{{"store", "file://" + varvefs_.store_directory()},
+                                              {"image", "app:v1"},
+                                              {"domain", "other"},
+                                              {"mounts", true}})));
+  for (int i = 0; i < 500 && varvefs_.switches().hanging_reads == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_GT(varvefs_.switches().hanging_reads, 0u);
+  varvefs_.switches().hangs_all = false;
+  EXPECT_EQ(third.receive().value().status, 200);
+}
+
+TEST_P(FsAttachTest, ARefThatMovedIsHeededAtOnce) {
+  // The store is the other tests', too: a ref of its own.
+  const std::string key = chunkstore::ref_key(chunkstore::parse_ref("moving:v1").value());
+  const auto point_at = [&](const Digest& image) {
+    const std::string pointer = chunkstore::encode_pointer(image);
+    ASSERT_TRUE(varvefs_.store().replace(key, as_bytes(pointer), kNoDeadline));
+  };
+  ControlClient client = varvefs_.connect();
+  const auto image = varvefs_.attach(client, "app:v1").body.at("image");
+  point_at(Digest::from_hex(std::string_view(image.as_string())).value());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(varvefs_.attach(client, "moving:v1").body.at("image"), image);
+  }
+  point_at(sha256(as_bytes("no image")));
+  const auto after = client.post(
+      "/v1/attach", {{"store", "file://" + varvefs_.store_directory()}, {"image", "moving:v1"}});
+  EXPECT_EQ(after.value().status, 404);
+  EXPECT_TRUE(varvefs_.store().remove(key, kNoDeadline));
 }
 
 TEST_P(FsAttachTest, ManyAttachesOfOneLayerAtTheSameTimeShareIt) {

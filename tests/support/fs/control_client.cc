@@ -70,8 +70,6 @@ Result<ControlClient::Answer> ControlClient::receive() {
     answer.status = std::stoi(text.substr(text.find(' ') + 1));
     if (answer.status >= 200) break;
     // An interim response.
-    answer.early_fds = std::move(answer.fds);
-    answer.fds.clear();
     text.erase(0, header_end + 4);
   }
   const std::string field = "Content-Length: ";

@@ -16,7 +16,6 @@ class ControlClient {
     int status = 0;
     boost::json::value body;
     std::vector<UniqueFd> fds;
-    std::vector<UniqueFd> early_fds;  ///< Of an interim response.
   };
 
   /// Errors: what connect(2) said.
