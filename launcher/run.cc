@@ -88,9 +88,13 @@ Status make_upper(const Spec& spec, HostState& host) {
 }
 
 Result<HostState> prepare_host(const Spec& spec) {
-  VARVE_ASSIGN(qos::CgroupHost cgroups, qos::CgroupHost::probe());
-  VARVE_TRY(Slot::clean_up_dead(spec.run_dir, cgroups));
-  VARVE_ASSIGN(Slot slot, Slot::claim(spec.run_dir));
+  VARVE_ASSIGN(qos::CgroupHost cgroups, qos::CgroupHost::begin_probe());
+  VARVE_ASSIGN(SlotPool pool, SlotPool::open(spec.run_dir));
+  if (pool.may_have_slots()) {
+    VARVE_TRY(cgroups.finish_probe());
+    VARVE_TRY(pool.clean_up_dead(cgroups));
+  }
+  VARVE_ASSIGN(Slot slot, std::move(pool).claim());
   VARVE_ASSIGN(qos::SandboxCgroup cgroup,
                qos::SandboxCgroup::create(cgroups, slot.cgroup_name(),
                                           {.memory_bytes_max = spec.memory_bytes_max,
@@ -188,6 +192,7 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   SandboxStart start(plan, std::move(inputs), context);
   VARVE_TRY(start.begin());
 
+  VARVE_TRY(host.cgroups.finish_probe());
   VARVE_TRY(host.cgroup.create_joined(host.cgroups));
   VARVE_TRY(take_image(attached, true));
   VARVE_TRY(finish_plan(plan, spec, attached.image, host.slot.number()));

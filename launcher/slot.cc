@@ -99,35 +99,47 @@ Status refuse_overlayfs(int directory, const std::string& path) {
 
 }  // namespace
 
-Result<Slot> Slot::claim(const std::string& run_dir) {
-  VARVE_ASSIGN(UniqueFd pool, open_pool(run_dir));
+Result<SlotPool> SlotPool::open(const std::string& run_dir) {
+  VARVE_ASSIGN(UniqueFd directory, open_pool(run_dir));
+  return SlotPool(run_dir, std::move(directory));
+}
+
+bool SlotPool::may_have_slots() const {
+  struct stat status;
+  // Its own "." and the name that its parent has for it; filesystems that count no subdirectories
+  // say 1.
+  return ::fstat(directory_.get(), &status) != 0 || status.st_nlink != 2;
+}
+
+Result<Slot> SlotPool::claim() && {
+  const int pool = directory_.get();
   // Different processes start at different numbers, so that they rarely meet.
   const uint32_t start = static_cast<uint32_t>(::getpid());
   for (uint32_t i = 0; i < kSlotCount; ++i) {
     const uint32_t number = (start + i) % kSlotCount;
     const std::string name = std::to_string(number);
-    if (::mkdirat(pool.get(), name.c_str(), 0700) != 0) {
+    if (::mkdirat(pool, name.c_str(), 0700) != 0) {
       if (errno == EEXIST) continue;
-      return fail_errno("taking a slot in " + quoted(run_dir + kPoolName));
+      return fail_errno("taking a slot in " + quoted(run_dir_ + kPoolName));
     }
     // A cleaner may hold the lock of the new directory for a moment, and remove it: take another.
-    UniqueFd directory = lock_slot(pool.get(), name.c_str());
-    if (directory) return Slot(std::move(pool), std::move(directory), number);
+    UniqueFd directory = lock_slot(pool, name.c_str());
+    if (directory) return Slot(std::move(directory_), std::move(directory), number);
   }
   return fail(ErrorCode::kUnavailable, "all " + std::to_string(kSlotCount) + " sandbox slots in " +
-                                           quoted(run_dir) + " are taken");
+                                           quoted(run_dir_) + " are taken");
 }
 
-Status Slot::clean_up_dead(const std::string& run_dir, const qos::CgroupHost& cgroups) {
-  VARVE_ASSIGN(const UniqueFd pool, open_pool(run_dir));
-  const std::vector<std::string> names = list_slots(pool.get());
+Status SlotPool::clean_up_dead(const qos::CgroupHost& cgroups) const {
+  const int pool = directory_.get();
+  const std::vector<std::string> names = list_slots(pool);
   const size_t count = std::min(names.size(), kCleanedCountMax);
   const size_t start = static_cast<size_t>(::getpid());
   for (size_t i = 0; i < count; ++i) {
     const std::string& name = names[(start + i) % names.size()];
-    const UniqueFd directory = lock_slot(pool.get(), name.c_str());
+    const UniqueFd directory = lock_slot(pool, name.c_str());
     if (!directory) continue;
-    auto status = clean_slot(pool.get(), directory.get(), name, cgroups);
+    auto status = clean_slot(pool, directory.get(), name, cgroups);
     if (!status) return fail(std::move(status).error(), "cleaning up after a dead sandbox");
   }
   return {};

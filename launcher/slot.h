@@ -17,14 +17,6 @@ namespace varve::launcher {
 /// the directory with the sandbox's written files. Move-only.
 class Slot {
  public:
-  /// Takes a free slot. Errors: kUnavailable when all are taken.
-  static Result<Slot> claim(const std::string& run_dir);
-
-  /// Removes what owners left that did not live to do it: processes, cgroups, files, the slot.
-  /// Tries at most a bounded number of slots from a random one on, so that a node with thousands of
-  /// live sandboxes pays no more than an empty one.
-  static Status clean_up_dead(const std::string& run_dir, const qos::CgroupHost& cgroups);
-
   Slot(Slot&&) noexcept = default;
   Slot& operator=(Slot&&) noexcept = default;
   ~Slot();
@@ -38,12 +30,35 @@ class Slot {
   Status release();
 
  private:
+  friend class SlotPool;
   Slot(UniqueFd pool, UniqueFd directory, uint32_t number)
       : pool_(std::move(pool)), directory_(std::move(directory)), number_(number) {}
 
   UniqueFd pool_;       // RUN_DIR/sandboxes
   UniqueFd directory_;  // locked; empty after release()
   uint32_t number_ = 0;
+};
+
+/// The slots of a run directory. Move-only.
+class SlotPool {
+ public:
+  static Result<SlotPool> open(const std::string& run_dir);
+
+  /// False when no slot is taken, for sure: there is nothing to clean up then.
+  bool may_have_slots() const;
+  /// Removes what owners left that did not live to do it: processes, cgroups, files, the slot.
+  /// Tries at most a bounded number of slots from a random one on, so that a node with thousands of
+  /// live sandboxes pays no more than an empty one.
+  Status clean_up_dead(const qos::CgroupHost& cgroups) const;
+  /// Takes a free slot, and the pool with it. Errors: kUnavailable when all are taken.
+  Result<Slot> claim() &&;
+
+ private:
+  SlotPool(std::string run_dir, UniqueFd directory)
+      : run_dir_(std::move(run_dir)), directory_(std::move(directory)) {}
+
+  std::string run_dir_;
+  UniqueFd directory_;
 };
 
 /// The directory on disk that holds a sandbox's `upper` and `work`. Move-only; must be removed or

@@ -18,6 +18,7 @@ namespace {
 
 constexpr char kNamePrefix[] = "varve-";
 constexpr char kParentName[] = "varve";
+constexpr char kControllersFile[] = "cgroup.controllers";
 constexpr int kMakeAttemptsMax = 100;
 constexpr int64_t kRemoveTimeoutMs = 5000;
 constexpr uint32_t kCpuPeriodUsec = 100'000;
@@ -34,12 +35,17 @@ Status write_value(int directory, const std::string& file, const std::string& va
   return {};
 }
 
-/// The first 4 KiB of a control file; empty when it cannot be read.
-std::string read_text(int directory, const char* file) {
+/// The first 4 KiB of a control file, "" when it cannot be read; nothing when there is none.
+std::optional<std::string> find_text(int directory, const char* file) {
   const UniqueFd fd(::openat(directory, file, O_RDONLY | O_CLOEXEC));
+  if (!fd && errno == ENOENT) return std::nullopt;
   char buffer[4096];
   const ssize_t n = fd ? ::read(fd.get(), buffer, sizeof buffer) : -1;
   return n > 0 ? std::string(buffer, static_cast<size_t>(n)) : std::string();
+}
+
+std::string read_text(int directory, const char* file) {
+  return find_text(directory, file).value_or("");
 }
 
 std::optional<uint64_t> parse_number(std::string_view text) {
@@ -205,10 +211,17 @@ Status remove_group(const CgroupHierarchy& hierarchy, const std::string& path) {
 }  // namespace
 
 Result<CgroupHost> CgroupHost::probe(const std::string& mount_path) {
+  VARVE_ASSIGN(CgroupHost host, begin_probe(mount_path));
+  auto status = host.finish_probe();
+  if (!status) return fail(std::move(status).error(), quoted(mount_path));
+  return host;
+}
+
+Result<CgroupHost> CgroupHost::begin_probe(const std::string& mount_path) {
   VARVE_ASSIGN(UniqueFd top, open_file(mount_path, O_PATH | O_DIRECTORY));
   CgroupHost host;
-  const auto add_v2 = [&host](UniqueFd root, std::string name) {
-    const std::string controllers = read_text(root.get(), "cgroup.controllers");
+  host.hierarchies_.reserve(kHierarchyCountMax);
+  const auto add_v2 = [&host](UniqueFd root, std::string name, const std::string& controllers) {
     CgroupHierarchy hierarchy;
     hierarchy.is_v2 = true;
     hierarchy.has_memory = has_word(controllers, "memory");
@@ -218,13 +231,24 @@ Result<CgroupHost> CgroupHost::probe(const std::string& mount_path) {
     hierarchy.name = std::move(name);
     host.hierarchies_.push_back(std::move(hierarchy));
   };
-  if (exists(top.get(), "cgroup.controllers")) {
-    add_v2(std::move(top), "cgroup2");
+  if (const auto controllers = find_text(top.get(), kControllersFile)) {
+    add_v2(std::move(top), "cgroup2", *controllers);
     return host;
   }
   UniqueFd unified(::openat(top.get(), "unified", O_PATH | O_DIRECTORY | O_CLOEXEC));
-  const bool has_v2 = unified && exists(unified.get(), "cgroup.controllers");
-  if (has_v2) add_v2(std::move(unified), "unified");
+  if (unified) {
+    if (const auto controllers = find_text(unified.get(), kControllersFile)) {
+      add_v2(std::move(unified), "unified", *controllers);
+    }
+  }
+  host.top_ = std::move(top);
+  return host;
+}
+
+Status CgroupHost::finish_probe() {
+  if (is_complete()) return {};
+  const UniqueFd top = std::move(top_);
+  const bool has_v2 = !hierarchies_.empty();
   for (const char* name : {"memory", "cpu", "pids", "freezer"}) {
     const std::string_view controller = name;
     // A v2 group kills and freezes by itself; a v1 freezer is one more group to make.
@@ -238,13 +262,12 @@ Result<CgroupHost> CgroupHost::probe(const std::string& mount_path) {
     hierarchy.has_freezer = controller == "freezer";
     hierarchy.root = std::move(root);
     hierarchy.name = name;
-    host.hierarchies_.push_back(std::move(hierarchy));
+    hierarchies_.push_back(std::move(hierarchy));
   }
-  if (host.hierarchies_.empty()) {
-    return fail(ErrorCode::kUnsupported,
-                "no cgroup filesystem is mounted at " + quoted(mount_path));
+  if (hierarchies_.empty()) {
+    return fail(ErrorCode::kUnsupported, "no cgroup filesystem is mounted");
   }
-  return host;
+  return {};
 }
 
 bool CgroupHost::has_memory() const {
@@ -323,8 +346,7 @@ Status SandboxCgroup::add_group(const CgroupHierarchy& hierarchy) {
   return fail(std::move(status).error(), "limiting " + label(hierarchy, path));
 }
 
-Result<SandboxCgroup> SandboxCgroup::create(const CgroupHost& host, const std::string& name,
-                                            const CgroupLimits& limits) {
+Status SandboxCgroup::check_limits(const CgroupHost& host, const CgroupLimits& limits) {
   if (limits.memory_bytes_max && !host.has_memory()) {
     return fail(ErrorCode::kUnsupported, "this host has no memory cgroup controller");
   }
@@ -334,6 +356,12 @@ Result<SandboxCgroup> SandboxCgroup::create(const CgroupHost& host, const std::s
   if (limits.pids_max && !host.has_pids()) {
     return fail(ErrorCode::kUnsupported, "this host has no pids cgroup controller");
   }
+  return {};
+}
+
+Result<SandboxCgroup> SandboxCgroup::create(const CgroupHost& host, const std::string& name,
+                                            const CgroupLimits& limits) {
+  if (host.is_complete()) VARVE_TRY(check_limits(host, limits));
   SandboxCgroup cgroup(name, limits);
   for (const CgroupHierarchy& hierarchy : host.hierarchies()) {
     if (hierarchy.is_v2) VARVE_TRY(cgroup.add_group(hierarchy));
@@ -342,6 +370,7 @@ Result<SandboxCgroup> SandboxCgroup::create(const CgroupHost& host, const std::s
 }
 
 Status SandboxCgroup::create_joined(const CgroupHost& host) {
+  VARVE_TRY(check_limits(host, limits_));
   for (const CgroupHierarchy& hierarchy : host.hierarchies()) {
     if (!hierarchy.is_v2) VARVE_TRY(add_group(hierarchy));
   }

@@ -41,6 +41,12 @@ class CgroupHost {
   /// @param mount_path  Where cgroup filesystems are mounted; tests pass a plain directory.
   /// Errors: kUnsupported when there is none or when no hierarchy can be written.
   static Result<CgroupHost> probe(const std::string& mount_path = "/sys/fs/cgroup");
+  /// The same in two steps: v2, where a process can be born, and v1, which it joins later on.
+  /// Between the two the host has its v2 hierarchy only.
+  static Result<CgroupHost> begin_probe(const std::string& mount_path = "/sys/fs/cgroup");
+  /// Idempotent. Does not move the hierarchies that are known already. Errors: those of probe().
+  Status finish_probe();
+  bool is_complete() const { return !top_; }
 
   const std::vector<CgroupHierarchy>& hierarchies() const { return hierarchies_; }
   bool has_memory() const;
@@ -48,7 +54,10 @@ class CgroupHost {
   bool has_pids() const;
 
  private:
+  static constexpr size_t kHierarchyCountMax = 5;  // unified and four of v1.
+
   std::vector<CgroupHierarchy> hierarchies_;
+  UniqueFd top_;  // Where v1 is still to be looked for; else empty.
 };
 
 /// The groups of one sandbox: `varve-<name>` at the top of every hierarchy that is used, but
@@ -66,11 +75,12 @@ class SandboxCgroup {
   /// Makes the group that a process is born into, if the host has v2, and sets its limits. A group
   /// of that name that exists already is removed first, with its processes: the caller owns the
   /// name. The hierarchies of `host` must outlive the result.
-  /// Errors: kUnsupported when a limit is asked for that no hierarchy can enforce; kPermission and
-  /// others from the host. On failure nothing stays.
+  /// Errors: kUnsupported when a limit is asked for that no hierarchy of a host that is probed to
+  /// the end can enforce; kPermission and others from the host. On failure nothing stays.
   static Result<SandboxCgroup> create(const CgroupHost& host, const std::string& name,
                                       const CgroupLimits& limits);
-  /// Makes those that a process joins, in the same way: of v1. `host` is that of create().
+  /// Makes those that a process joins, in the same way: of v1. `host` is that of create(), by now
+  /// probed to the end.
   Status create_joined(const CgroupHost& host);
   /// Removes what a dead owner left under `name`; nothing there is not an error.
   static Status remove_stale(const CgroupHost& host, const std::string& name);
@@ -99,6 +109,8 @@ class SandboxCgroup {
   };
   SandboxCgroup(std::string name, const CgroupLimits& limits)
       : name_(std::move(name)), limits_(limits) {}
+  /// kUnsupported when a limit is asked for that no hierarchy of `host` can enforce.
+  static Status check_limits(const CgroupHost& host, const CgroupLimits& limits);
   Status add_group(const CgroupHierarchy& hierarchy);
   Status set_limits(const Group& group) const;
 

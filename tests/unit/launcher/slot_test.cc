@@ -30,6 +30,14 @@ class SlotTest : public testing::Test {
     struct stat status;
     return ::lstat(path.c_str(), &status) == 0;
   }
+  Result<Slot> claim() {
+    VARVE_ASSIGN(SlotPool pool, SlotPool::open(run_dir_));
+    return std::move(pool).claim();
+  }
+  Status clean_up_dead() {
+    VARVE_ASSIGN(const SlotPool pool, SlotPool::open(run_dir_));
+    return pool.clean_up_dead(*host_);
+  }
   /// What a killed owner leaves: the slot's directory and record without a lock.
   void leave_behind(const std::string& number, const std::string& upper) {
     ASSERT_TRUE(make_directories(run_dir_ + "/sandboxes/" + number));
@@ -46,7 +54,7 @@ TEST_F(SlotTest, SlotsAreDistinctAndGivenBack) {
   std::set<uint32_t> numbers;
   std::vector<Slot> slots;
   for (int i = 0; i < 20; ++i) {
-    auto slot = Slot::claim(run_dir_);
+    auto slot = claim();
     ASSERT_TRUE(slot) << slot.error().to_string();
     EXPECT_TRUE(numbers.insert(slot->number()).second);
     slots.push_back(std::move(*slot));
@@ -57,28 +65,39 @@ TEST_F(SlotTest, SlotsAreDistinctAndGivenBack) {
   }
 }
 
+TEST_F(SlotTest, APoolKnowsThatItIsEmpty) {
+  auto pool = SlotPool::open(run_dir_);
+  ASSERT_TRUE(pool) << pool.error().to_string();
+  const bool counts_directories = !pool->may_have_slots();
+  auto slot = claim();
+  ASSERT_TRUE(slot);
+  EXPECT_TRUE(pool->may_have_slots());
+  EXPECT_TRUE(slot->release());
+  EXPECT_EQ(pool->may_have_slots(), !counts_directories);
+}
+
 TEST_F(SlotTest, TheCleanerRemovesWhatDeadOwnersLeft) {
   const std::string upper = directory_->path() + "/state/7";
   leave_behind("7", upper);
-  EXPECT_TRUE(Slot::clean_up_dead(run_dir_, *host_));
+  EXPECT_TRUE(clean_up_dead());
   EXPECT_FALSE(exists(upper));
   EXPECT_FALSE(exists(run_dir_ + "/sandboxes/7"));
 }
 
 TEST_F(SlotTest, TheCleanerLeavesLiveOwnersAlone) {
-  auto slot = Slot::claim(run_dir_);
+  auto slot = claim();
   ASSERT_TRUE(slot);
   const std::string upper = directory_->path() + "/state/live";
   ASSERT_TRUE(make_directories(upper));
   ASSERT_TRUE(slot->record_upper(upper));
-  EXPECT_TRUE(Slot::clean_up_dead(run_dir_, *host_));
+  EXPECT_TRUE(clean_up_dead());
   EXPECT_TRUE(exists(upper));
   EXPECT_TRUE(exists(run_dir_ + "/sandboxes/" + std::to_string(slot->number())));
 }
 
 TEST_F(SlotTest, TheCleanerPassesOverWhatIsNoSlot) {
   ASSERT_TRUE(make_directories(run_dir_ + "/sandboxes/not-a-slot"));
-  EXPECT_TRUE(Slot::clean_up_dead(run_dir_, *host_));
+  EXPECT_TRUE(clean_up_dead());
   EXPECT_TRUE(exists(run_dir_ + "/sandboxes/not-a-slot"));
 }
 
@@ -86,7 +105,7 @@ TEST_F(SlotTest, ManyDeadSlotsGoInAFewRounds) {
   for (int i = 0; i < 200; ++i) {
     leave_behind(std::to_string(i), directory_->path() + "/state/" + std::to_string(i));
   }
-  for (int round = 0; round < 4; ++round) EXPECT_TRUE(Slot::clean_up_dead(run_dir_, *host_));
+  for (int round = 0; round < 4; ++round) EXPECT_TRUE(clean_up_dead());
   for (int i = 0; i < 200; ++i)
     EXPECT_FALSE(exists(directory_->path() + "/state/" + std::to_string(i)));
 }

@@ -66,6 +66,34 @@ TEST_F(CgroupHostTest, AHybridHostUsesV2ToKillAndV1ToLimit) {
   for (const auto& hierarchy : host->hierarchies()) EXPECT_FALSE(hierarchy.has_freezer);
 }
 
+TEST_F(CgroupHostTest, V1IsLookedForInASecondStep) {
+  for (const char* controller : {"memory", "pids"}) add(std::string(controller) + "/tasks");
+  add("unified/cgroup.controllers", "");
+  auto host = CgroupHost::begin_probe(directory_->path());
+  ASSERT_TRUE(host);
+  EXPECT_FALSE(host->is_complete());
+  ASSERT_EQ(host->hierarchies().size(), 1u);
+  const CgroupHierarchy* unified = &host->hierarchies()[0];
+  // Whether the limit can be kept is not known yet.
+  auto cgroup = SandboxCgroup::create(*host, "x", {.cpu_milli_max = 500});
+  ASSERT_TRUE(cgroup) << cgroup.error().to_string();
+  ASSERT_TRUE(host->finish_probe());
+  EXPECT_TRUE(host->is_complete());
+  EXPECT_EQ(host->hierarchies().size(), 3u);
+  EXPECT_EQ(&host->hierarchies()[0], unified);
+  const Status joined = cgroup->create_joined(*host);
+  ASSERT_FALSE(joined);
+  EXPECT_EQ(joined.error().code(), ErrorCode::kUnsupported);
+}
+
+TEST_F(CgroupHostTest, AUnifiedHostIsCompleteAtOnce) {
+  add("cgroup.controllers", "memory\n");
+  const auto host = CgroupHost::begin_probe(directory_->path());
+  ASSERT_TRUE(host);
+  EXPECT_TRUE(host->is_complete());
+  EXPECT_TRUE(host->has_memory());
+}
+
 TEST_F(CgroupHostTest, AV1HostFreezesThroughItsFreezer) {
   for (const char* controller : {"memory", "pids", "freezer"}) {
     add(std::string(controller) + "/tasks");
