@@ -1,6 +1,7 @@
 #include "fs/transport/ring_queue.h"
 
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,13 +21,19 @@ constexpr uint64_t kWakeTag = 1;
 // A queue keeps at least this many entries with the kernel, as long as it may grow.
 constexpr size_t kWaitingCountMin = 2;
 
+// Entries from this one on keep no more of their memory than this: only a crowd of readers whose
+// store is slow needs so many, and not for long.
+constexpr size_t kLargeEntryCountMax = 64;
+constexpr size_t kSmallEntryBytes = 64 << 10;
+
 }  // namespace
 
 /// One slot of the ring: the buffers that the kernel fills and the request in them.
 class RingQueue::Entry : public Request {
  public:
-  explicit Entry(RingQueue& queue)
+  Entry(RingQueue& queue, bool is_small)
       : queue_(queue),
+        is_small_(is_small && queue.options_.payload_bytes > kSmallEntryBytes),
         payload_bytes_(queue.options_.payload_bytes),
         memory_(map_anonymous(kHeaderBytes + payload_bytes_)) {
     buffers_[0] = {memory_, sizeof(fuse::RingHeader)};
@@ -57,6 +64,13 @@ class RingQueue::Entry : public Request {
     header().entry.payload_size = static_cast<uint32_t>(answer_size_);
     header().entry.flags = 0;
   }
+  // What was answered has been copied by the kernel: gives back what a large answer took. The
+  // beginning may hold the next request.
+  void trim() {
+    constexpr size_t kKeptBytes = kHeaderBytes + kSmallEntryBytes;
+    (void)madvise(memory_ + kKeptBytes, payload_bytes_ - kSmallEntryBytes, MADV_DONTNEED);
+  }
+  bool wants_trim() const { return is_small_ && answer_size_ > kSmallEntryBytes; }
   const iovec* buffers() const { return buffers_; }
   uint64_t commit_id() const { return commit_id_; }
   void forget_commit_id() { commit_id_ = 0; }
@@ -76,6 +90,7 @@ class RingQueue::Entry : public Request {
   fuse::RingHeader& header() { return *reinterpret_cast<fuse::RingHeader*>(memory_); }
 
   RingQueue& queue_;
+  const bool is_small_;
   const size_t payload_bytes_;
   uint8_t* const memory_;
   iovec buffers_[2];
@@ -180,6 +195,11 @@ void RingQueue::loop() {
   while (!stopping_.load(std::memory_order_acquire)) {
     const int result = io_uring_submit_and_wait(&ring_, 1);
     if (result < 0 && result != -EINTR && result != -EAGAIN && result != -EBUSY) break;
+    // Nothing is left in the submission queue, so the kernel has taken every answer.
+    if (io_uring_sq_ready(&ring_) == 0) {
+      for (Entry* entry : to_trim_) entry->trim();
+      to_trim_.clear();
+    }
     io_uring_cqe* completion;
     unsigned head;
     unsigned seen_count = 0;
@@ -194,7 +214,7 @@ void RingQueue::loop() {
 }
 
 void RingQueue::add_entry() {
-  entries_.push_back(std::make_unique<Entry>(*this));
+  entries_.push_back(std::make_unique<Entry>(*this, entries_.size() >= kLargeEntryCountMax));
   ++waiting_count_;
   submit_command(*entries_.back(), fuse::kRingRegister, 0);
 }
@@ -278,6 +298,7 @@ void RingQueue::commit(Entry& entry) {
   entry.write_answer();
   ++waiting_count_;
   submit_command(entry, fuse::kRingCommitAndFetch, entry.commit_id());
+  if (entry.wants_trim()) to_trim_.push_back(&entry);
 }
 
 void RingQueue::hand_over(Entry& entry) {

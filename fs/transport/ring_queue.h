@@ -69,6 +69,7 @@ class RingQueue {
   std::vector<std::unique_ptr<Entry>> entries_;
   size_t waiting_count_ = 0;  // Entries the kernel can put a request into.
   size_t dead_count_ = 0;     // Entries the kernel gave back for good.
+  std::vector<Entry*> to_trim_;
   Status first_failure_;
   uint64_t wake_value_ = 0;
 

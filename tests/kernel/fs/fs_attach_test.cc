@@ -24,19 +24,6 @@ size_t descriptor_count(pid_t pid) {
   return count;
 }
 
-// VmRSS of a process, KiB.
-uint64_t resident_kb(pid_t pid) {
-  const Bytes status = read_file("/proc/" + std::to_string(pid) + "/status", 64 << 10).value();
-  const std::string_view text = as_text(status);
-  return std::stoull(std::string(text.substr(text.find("VmRSS:") + 6, 32)));
-}
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kIsSanitized = true;
-#else
-constexpr bool kIsSanitized = false;
-#endif
-
 class FsAttachTest : public FsTest {
  protected:
   void SetUp() override { varvefs_.start(); }

@@ -111,6 +111,19 @@ inline int direct_read_errno(const std::string& path, uint64_t offset, uint64_t 
   return error;
 }
 
+/// VmRSS of a process, KiB.
+inline uint64_t resident_kb(pid_t pid) {
+  const Bytes status = read_file("/proc/" + std::to_string(pid) + "/status", 64 << 10).value();
+  const std::string_view text = as_text(status);
+  return std::stoull(std::string(text.substr(text.find("VmRSS:") + 6, 32)));
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kIsSanitized = true;
+#else
+constexpr bool kIsSanitized = false;
+#endif
+
 /// Ends the program with "skipped" where FUSE cannot be used at all.
 inline void skip_without_fuse() {
   if (geteuid() != 0 || access("/dev/fuse", R_OK | W_OK) != 0) {
