@@ -17,7 +17,7 @@ struct TransportOptions {
   size_t payload_bytes = 1 << 20;  ///< Largest data of one reply; page_count_max × 4096.
   size_t depth = 8;                ///< Ring entries a queue starts with.
   /// A queue whose entries all wait for the store gets more of them, up to this many, so that
-  /// requests which need no store go on, and those which do wait no longer than their deadline.
+  /// requests which need no store go on.
   size_t depth_max = 1024;
 };
 
