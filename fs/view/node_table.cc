@@ -95,16 +95,18 @@ std::shared_ptr<AttachedLayer> NodeTable::find_layer(const Digest& layer,
   return nullptr;
 }
 
+bool NodeTable::has_attached_view(const Domain& domain) {
+  return std::any_of(domain.views.begin(), domain.views.end(),
+                     [](const auto& item) { return item.second->attach_count > 0; });
+}
+
 NodeTable::Detached NodeTable::detach(const std::shared_ptr<LayerView>& view) {
   std::lock_guard lock(mutex_);
   Domain& domain = domain_of(view->domain);
   Detached detached;
   detached.was_last = --view->attach_count == 0;
   detached.domain_node = domain.node_id;
-  detached.domain_is_empty = true;
-  for (const auto& [id, other] : domain.views) {
-    if (other->attach_count > 0) detached.domain_is_empty = false;
-  }
+  detached.domain_is_empty = !has_attached_view(domain);
   drop_unused(domain);
   return detached;
 }
@@ -200,10 +202,7 @@ std::vector<std::pair<std::string, uint64_t>> NodeTable::children(const Node& pa
   if (parent.kind == Node::Kind::kRoot) {
     // A domain that the kernel only remembers shows no more than its layers do.
     for (const auto& [name, domain] : domains_) {
-      const bool is_attached =
-          std::any_of(domain->views.begin(), domain->views.end(),
-                      [](const auto& item) { return item.second->attach_count > 0; });
-      if (is_attached) result.emplace_back(name, domain->node_id);
+      if (has_attached_view(*domain)) result.emplace_back(name, domain->node_id);
     }
   } else {
     for (const auto& [name, view] : parent.domain->views) {

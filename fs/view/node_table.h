@@ -86,6 +86,7 @@ class NodeTable {
 
  private:
   Domain& domain_of(std::string_view name);
+  static bool has_attached_view(const Domain& domain);
   void drop_unused(Domain& domain);
   bool range_is_free(uint64_t first, uint64_t count) const;
 
