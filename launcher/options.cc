@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "base/bytes.h"
+#include "base/quantity.h"
 
 namespace varve::launcher {
 namespace {

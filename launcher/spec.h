@@ -46,8 +46,6 @@ Status validate(const Spec& spec);
 Status validate_layers(const std::vector<std::string>& extra_layers, const std::string& domain,
                        const std::string& run_dir);
 
-/// "512", "64k", "1.5G", "2GiB": bytes, binary multiples. Nothing on anything else or on overflow.
-std::optional<uint64_t> parse_bytes(std::string_view text);
 /// "2", "0.5": thousandths of a CPU.
 std::optional<uint32_t> parse_cpus(std::string_view text);
 /// (uid_t)-1 and (gid_t)-1, which system calls take for "none".

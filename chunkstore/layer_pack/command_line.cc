@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/bytes.h"
+#include "base/quantity.h"
 #include "chunkstore/layer_pack/commands.h"
 #include "chunkstore/layer_pack/layer_pack.h"
 
@@ -34,28 +35,9 @@ std::string to_source_type(std::string& text) {
 constexpr uint64_t kMemoryMaxMin = uint64_t{128} << 20;
 constexpr uint64_t kMemoryMaxMax = uint64_t{1024} << 40;
 
-/// "512M", "512MiB" or a number of bytes; nothing on anything else.
-std::optional<uint64_t> parse_size(std::string_view text) {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc()) return {};
-  std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
-  uint64_t factor = 1;
-  if (!unit.empty() && unit.front() != 'B' && unit.front() != 'b') {
-    const size_t power = std::string_view("kmgt").find(static_cast<char>(unit.front() | 0x20));
-    if (power == std::string_view::npos) return {};
-    factor = uint64_t{1} << (10 * (power + 1));
-    unit.remove_prefix(1);
-    if (unit == "iB" || unit == "ib") unit.remove_prefix(1);
-  }
-  if (!unit.empty() && unit != "B" && unit != "b") return {};
-  if (value > UINT64_MAX / factor) return {};
-  return value * factor;
-}
-
 /// Replaces a size by its number of bytes.
 std::string to_memory_max(std::string& text) {
-  const auto bytes = parse_size(text);
+  const auto bytes = parse_bytes(text);
   if (!bytes || *bytes < kMemoryMaxMin || *bytes > kMemoryMaxMax) {
     return varve::quoted(text) + " is not a size from 128M to 1024T, such as 512M";
   }
