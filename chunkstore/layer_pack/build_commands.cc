@@ -158,10 +158,13 @@ Status run_compose(const ComposeOptions& options, const ToolIo& io) {
   VARVE_ASSIGN(const auto lease, chunkstore::Lease::take(store));
   ImageParts all;
   for (const std::string& name : options.parts) {
-    VARVE_ASSIGN(const ImageParts parts, read_parts(store, name));
+    VARVE_ASSIGN(ImageParts parts, read_parts(store, name));
     all.layers.insert(all.layers.end(), parts.layers.begin(), parts.layers.end());
     all.ids.insert(parts.ids.begin(), parts.ids.end());
     all.config = merge_configs(std::move(all.config), parts.config);
+    // As with labels, the upper image's replace those of the same name.
+    parts.annotations.merge(all.annotations);
+    all.annotations = std::move(parts.annotations);
   }
   VARVE_ASSIGN(all.layers, visible_layers(store, std::move(all.layers)));
   VARVE_ASSIGN(const Digest id, publish_parts(*store, *lease, all, tag));

@@ -32,6 +32,7 @@ chunkstore::Image image_of(const ImageParts& parts) {
   image.layers = parts.layers;
   image.config = parts.config;
   image.ids.assign(parts.ids.begin(), parts.ids.end());
+  image.annotations = parts.annotations;
   return image;
 }
 
@@ -82,8 +83,10 @@ Result<ImageParts> read_parts(const std::shared_ptr<chunkstore::Store>& store,
   ImageParts parts;
   parts.layers = std::move(resolved.layers);
   if (resolved.image) {
-    parts.config = std::move(resolved.image->image.config);
-    parts.ids.insert(resolved.image->image.ids.begin(), resolved.image->image.ids.end());
+    chunkstore::Image& image = resolved.image->image;
+    parts.config = std::move(image.config);
+    parts.ids.insert(image.ids.begin(), image.ids.end());
+    parts.annotations = std::move(image.annotations);
     return parts;
   }
   VARVE_ASSIGN(const ImageView view, ImageView::open(store, parts.layers, temp_directory));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -27,6 +28,7 @@ struct ImageParts {
   std::vector<Digest> layers;  ///< Lowest first.
   chunkstore::ImageConfig config;
   std::set<uint32_t> ids;  ///< Those of Image::ids.
+  std::map<std::string, std::string> annotations;
 };
 
 /// The parts of an image or layer of the store. The ids of a bare layer are found by reading its

@@ -9,6 +9,8 @@
 
 #include "base/file_io.h"
 #include "base/hash.h"
+#include "chunkstore/build/publish.h"
+#include "chunkstore/read/image_store.h"
 #include "tests/unit/chunkstore/layer_pack/layer_pack_fixture.h"
 #include "tests/unit/chunkstore/source/tar_builder.h"
 
@@ -211,6 +213,37 @@ TEST_F(LayerPackTest, EnvironmentAndConfigurationOfTheBaseAreKeptAndChanged) {
   ok({"compose", "a", "b", "--tag", "c"});
   EXPECT_NE(ok({"inspect", "c", "--json"}).find(R"("env":["A=3","B=2","C=4"])"), std::string::npos)
       << out_;
+}
+
+TEST_F(LayerPackTest, AnnotationsOfAnImageAreCarriedOver) {
+  write("tree/f", "x");
+  write("other/g", "y");
+  ok({"build", path("tree"), "--tag", "plain"});
+  {
+    // layer-pack sets none itself; other writers of stores may.
+    const std::shared_ptr<chunkstore::Store> store =
+        chunkstore::open_store("file://" + path("store"), /*create=*/false).value();
+    const auto lease = chunkstore::Lease::take(store).value();
+    chunkstore::Image image =
+        chunkstore::ImageStore(store).resolve("plain", kNoDeadline).value().image;
+    image.annotations = {{"a", "1"}, {"b", "2"}};
+    const Digest lower = chunkstore::publish_image(*store, *lease, image).value();
+    ASSERT_TRUE(chunkstore::publish_ref(*store, *lease, {"lower", "latest"}, lower));
+    image.annotations = {{"a", "3"}};
+    const Digest upper = chunkstore::publish_image(*store, *lease, image).value();
+    ASSERT_TRUE(chunkstore::publish_ref(*store, *lease, {"upper", "latest"}, upper));
+  }
+  const auto annotations = [&](const std::string& tag) {
+    const auto store = chunkstore::open_store("file://" + path("store"), /*create=*/false).value();
+    return chunkstore::ImageStore(store).resolve(tag, kNoDeadline).value().image.annotations;
+  };
+  const std::map<std::string, std::string> lower{{"a", "1"}, {"b", "2"}};
+  ok({"build", path("other"), "--base", "lower", "--tag", "built"});
+  EXPECT_EQ(annotations("built"), lower);
+  ok({"flatten", "built", "--tag", "flat"});
+  EXPECT_EQ(annotations("flat"), lower);
+  ok({"compose", "lower", "upper", "--tag", "both"});
+  EXPECT_EQ(annotations("both"), (std::map<std::string, std::string>{{"a", "3"}, {"b", "2"}}));
 }
 
 TEST_F(LayerPackTest, FlattenMakesOneLayerThatShowsTheSameTree) {
