@@ -3,12 +3,14 @@
 //   tree_reader find ROOT                  lists every directory and stats every path
 //   tree_reader cat ROOT THREADS           reads every regular file to its end
 //   tree_reader open ROOT COUNT            opens and closes COUNT files, spread over the tree
-//   tree_reader random ROOT THREADS COUNT  COUNT reads of 4 KiB at random pages, by THREADS threads
+//   tree_reader random ROOT THREADS COUNT [PASSES]
+//                                          COUNT reads of 4 KiB at random pages, by THREADS
+//                                          threads; the same pages PASSES times
 //
-// Prints one JSON object: seconds, and what was done in them; latencies in microseconds. The work of
-// `open` and `random` is listed before the clock starts, and is the same for the same tree. Listing
-// warms what it touches (names and attributes): drop caches with --list-first FILE, which writes the
-// list to FILE in one run and takes it from there in the next.
+// Prints one JSON object: seconds, and what was done in them; latencies in microseconds. Threads
+// are up and the work of `open` and `random` is listed before the clock starts; it is the same for
+// the same tree. Listing warms what it touches (names and attributes): drop caches with
+// --list-first FILE, which writes the list to FILE in one run and takes it from there in the next.
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -23,6 +25,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <latch>
 #include <random>
 #include <string>
 #include <thread>
@@ -73,8 +76,8 @@ void list_tree(const std::string& folder, std::vector<File>& files, uint64_t& pa
   for (const std::string& child : folders) list_tree(child, files, paths);
 }
 
-/// The regular files of `root` in bytewise order: from `list_file` if it exists, else from the tree,
-/// and then written there.
+/// The regular files of `root` in bytewise order: from `list_file` if it exists, else from the
+/// tree, and then written there.
 std::vector<File> files_of(const std::string& root, const std::string& list_file) {
   std::vector<File> files;
   if (!list_file.empty()) {
@@ -104,12 +107,25 @@ std::vector<File> files_of(const std::string& root, const std::string& list_file
   return files;
 }
 
-/// Runs `work(thread_index)` on `count` threads and waits for all.
+/// Runs `work()` on `count` threads and waits for all. Returns the seconds that it took them once
+/// all had been started.
 template <class Work>
-void on_threads(size_t count, const Work& work) {
+double on_threads(size_t count, const Work& work) {
+  std::latch started(static_cast<std::ptrdiff_t>(count));
+  std::latch go(1);
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < count; i++) threads.emplace_back([&work, i] { work(i); });
+  for (size_t i = 0; i < count; i++) {
+    threads.emplace_back([&] {
+      started.count_down();
+      go.wait();
+      work();
+    });
+  }
+  started.wait();
+  const auto start = Clock::now();
+  go.count_down();
   for (std::thread& thread : threads) thread.join();
+  return seconds_since(start);
 }
 
 void print_latencies(const char* what, double seconds, std::vector<double> latencies_us) {
@@ -117,10 +133,11 @@ void print_latencies(const char* what, double seconds, std::vector<double> laten
   double sum_us = 0;
   for (double latency : latencies_us) sum_us += latency;
   const size_t count = latencies_us.size();
-  std::printf("{\"seconds\": %.6f, \"%s\": %zu, \"p50_us\": %.2f, \"p95_us\": %.2f, "
-              "\"p99_us\": %.2f, \"mean_us\": %.2f}\n",
-              seconds, what, count, latencies_us[count / 2], latencies_us[count * 95 / 100],
-              latencies_us[count * 99 / 100], sum_us / static_cast<double>(count));
+  std::printf(
+      "{\"seconds\": %.6f, \"%s\": %zu, \"p50_us\": %.2f, \"p95_us\": %.2f, "
+      "\"p99_us\": %.2f, \"mean_us\": %.2f}\n",
+      seconds, what, count, latencies_us[count / 2], latencies_us[count * 95 / 100],
+      latencies_us[count * 99 / 100], sum_us / static_cast<double>(count));
 }
 
 void run_find(const std::string& root) {
@@ -134,8 +151,7 @@ void run_find(const std::string& root) {
 void run_cat(const std::vector<File>& files, size_t thread_count) {
   std::atomic<size_t> next{0};
   std::atomic<uint64_t> bytes{0};
-  const auto start = Clock::now();
-  on_threads(thread_count, [&](size_t) {
+  const double seconds = on_threads(thread_count, [&] {
     std::vector<char> buffer(kReadBytes);
     for (size_t i = next++; i < files.size(); i = next++) {
       const varve::UniqueFd fd(open(files[i].path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -147,7 +163,7 @@ void run_cat(const std::vector<File>& files, size_t thread_count) {
       if (got < 0) die(files[i].path);
     }
   });
-  std::printf("{\"seconds\": %.6f, \"bytes\": %" PRIu64 "}\n", seconds_since(start), bytes.load());
+  std::printf("{\"seconds\": %.6f, \"bytes\": %" PRIu64 "}\n", seconds, bytes.load());
 }
 
 void run_open(const std::vector<File>& files, size_t count) {
@@ -164,7 +180,8 @@ void run_open(const std::vector<File>& files, size_t count) {
 }
 
 /// The same pages for the same files: a page is drawn uniformly over all whole pages of the tree.
-std::vector<std::pair<size_t, uint64_t>> random_pages(const std::vector<File>& files, size_t count) {
+std::vector<std::pair<size_t, uint64_t>> random_pages(const std::vector<File>& files,
+                                                      size_t count) {
   std::vector<uint64_t> first_page;
   uint64_t pages = 0;
   for (const File& file : files) {
@@ -183,9 +200,9 @@ std::vector<std::pair<size_t, uint64_t>> random_pages(const std::vector<File>& f
   return drawn;
 }
 
-void run_random(const std::vector<File>& files, size_t thread_count, size_t count) {
+void run_random(const std::vector<File>& files, size_t thread_count, size_t count, size_t passes) {
   const auto pages = random_pages(files, count);
-  std::vector<double> latencies_us(count);
+  std::vector<double> latencies_us(count * passes);
   std::vector<varve::UniqueFd> fds(files.size());
   for (const auto& [file, offset] : pages) {
     if (fds[file].get() >= 0) continue;
@@ -193,11 +210,10 @@ void run_random(const std::vector<File>& files, size_t thread_count, size_t coun
     if (fds[file].get() < 0) die(files[file].path);
   }
   std::atomic<size_t> next{0};
-  const auto start = Clock::now();
-  on_threads(thread_count, [&](size_t) {
+  const double seconds = on_threads(thread_count, [&] {
     char buffer[kPageBytes];
-    for (size_t i = next++; i < count; i = next++) {
-      const auto [file, offset] = pages[i];
+    for (size_t i = next++; i < latencies_us.size(); i = next++) {
+      const auto [file, offset] = pages[i % count];
       const auto before = Clock::now();
       if (pread(fds[file].get(), buffer, sizeof(buffer), static_cast<off_t>(offset)) !=
           static_cast<ssize_t>(sizeof(buffer))) {
@@ -206,10 +222,12 @@ void run_random(const std::vector<File>& files, size_t thread_count, size_t coun
       latencies_us[i] = seconds_since(before) * 1e6;
     }
   });
-  print_latencies("reads", seconds_since(start), std::move(latencies_us));
+  print_latencies("reads", seconds, std::move(latencies_us));
 }
 
-size_t number(const std::string& text) { return std::strtoull(text.c_str(), nullptr, 10); }
+size_t number(const std::string& text) {
+  return std::strtoull(text.c_str(), nullptr, 10);
+}
 
 }  // namespace
 
@@ -228,8 +246,9 @@ int main(int argc, char** argv) {
     run_cat(files_of(arguments[1], list_file), number(arguments[2]));
   } else if (kind == "open" && count == 3) {
     run_open(files_of(arguments[1], list_file), number(arguments[2]));
-  } else if (kind == "random" && count == 4) {
-    run_random(files_of(arguments[1], list_file), number(arguments[2]), number(arguments[3]));
+  } else if (kind == "random" && (count == 4 || count == 5)) {
+    run_random(files_of(arguments[1], list_file), number(arguments[2]), number(arguments[3]),
+               count == 5 ? number(arguments[4]) : 1);
   } else {
     std::fprintf(stderr, "usage: see the first comment of benchmarks/tree_reader.cc\n");
     return 2;
