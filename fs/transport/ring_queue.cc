@@ -193,13 +193,9 @@ Status RingQueue::register_entries() {
 
 void RingQueue::loop() {
   while (!stopping_.load(std::memory_order_acquire)) {
+    if (!to_trim_.empty()) trim_answered();
     const int result = io_uring_submit_and_wait(&ring_, 1);
     if (result < 0 && result != -EINTR && result != -EAGAIN && result != -EBUSY) break;
-    // Nothing is left in the submission queue, so the kernel has taken every answer.
-    if (io_uring_sq_ready(&ring_) == 0) {
-      for (Entry* entry : to_trim_) entry->trim();
-      to_trim_.clear();
-    }
     io_uring_cqe* completion;
     unsigned head;
     unsigned seen_count = 0;
@@ -211,6 +207,15 @@ void RingQueue::loop() {
     if (dead_count_ == entries_.size()) break;
   }
   if (!stopping_.load(std::memory_order_acquire)) ended_();
+}
+
+void RingQueue::trim_answered() {
+  // Not by the call that also waits: the next request may be long in coming.
+  io_uring_submit(&ring_);
+  // While something is left in the submission queue, the kernel may not have taken every answer.
+  if (io_uring_sq_ready(&ring_) != 0) return;
+  for (Entry* entry : to_trim_) entry->trim();
+  to_trim_.clear();
 }
 
 void RingQueue::add_entry() {

@@ -39,6 +39,7 @@ class RingQueue {
   Status register_entries();
   void loop();
   void add_entry();
+  void trim_answered();
   void arm_wake();
   io_uring_sqe* next_submission();
   void submit_command(Entry& entry, uint32_t command, uint64_t commit_id);
