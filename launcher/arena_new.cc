@@ -5,6 +5,7 @@
 /// `varve` has one thread.
 #include <cstddef>
 #include <cstdlib>
+#include <exception>
 #include <new>
 
 namespace {
@@ -23,6 +24,9 @@ bool is_in_arena(const void* pointer) {
   const auto* const byte = static_cast<const unsigned char*>(pointer);
   return byte >= arena && byte < arena + kArenaBytes;
 }
+
+/// What libstdc++ puts in front of an exception: 128 bytes in GCC 4.5 and later on 64-bit machines.
+constexpr size_t kExceptionHeaderBytes = 128;
 
 }  // namespace
 
@@ -44,4 +48,26 @@ void operator delete(void* pointer, size_t size) noexcept {
   if (!is_in_arena(pointer)) return std::free(pointer);
   const size_t start = static_cast<size_t>(static_cast<unsigned char*>(pointer) - arena);
   if (start + taken(size) == used) used = start;
+}
+
+// libstdc++'s own take 72 KiB of libc's heap at each start, in case an exception comes when memory
+// is short. A launch throws none.
+extern "C" {
+
+void* __cxa_allocate_exception(size_t size) noexcept {
+  void* const block = std::calloc(1, kExceptionHeaderBytes + size);
+  if (block == nullptr) std::terminate();
+  return static_cast<unsigned char*>(block) + kExceptionHeaderBytes;
+}
+void __cxa_free_exception(void* exception) noexcept {
+  std::free(static_cast<unsigned char*>(exception) - kExceptionHeaderBytes);
+}
+void* __cxa_allocate_dependent_exception() noexcept {
+  void* const block = std::calloc(1, kExceptionHeaderBytes);
+  if (block == nullptr) std::terminate();
+  return block;
+}
+void __cxa_free_dependent_exception(void* exception) noexcept {
+  std::free(exception);
+}
 }

@@ -1,8 +1,11 @@
 /// What glibc's headers, and the libraries that Debian built with them, call by names of glibc's
 /// own: defined here for the link of `varve` with musl (see README.md beside this). Nothing here is
 /// linked where glibc is.
+#include <dlfcn.h>
+#include <link.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdarg>
@@ -15,9 +18,21 @@ extern "C" {
 // libstdc++ asks whether its counters need atomic instructions; `varve` never starts a thread.
 char __libc_single_threaded = 1;
 
-// libgcc's unwinder asks for glibc's quick index of loaded objects and, refused, uses
-// dl_iterate_phdr, which musl has.
-int _dl_find_object(void* /*address*/, void* /*result*/) {
+// libgcc's unwinder asks where the index of frames of an object is: that of the only one.
+extern const ElfW(Ehdr) __ehdr_start;
+extern char _end;
+int _dl_find_object(void* address, dl_find_object* result) noexcept {
+  const auto* const start = reinterpret_cast<const char*>(&__ehdr_start);
+  if (address < start || address >= &_end) return -1;
+  const auto* const headers = reinterpret_cast<const ElfW(Phdr)*>(start + __ehdr_start.e_phoff);
+  for (unsigned i = 0; i < __ehdr_start.e_phnum; ++i) {
+    if (headers[i].p_type != PT_GNU_EH_FRAME) continue;
+    *result = {};
+    result->dlfo_map_start = const_cast<char*>(start);
+    result->dlfo_map_end = &_end;
+    result->dlfo_eh_frame = reinterpret_cast<void*>(headers[i].p_vaddr);
+    return 0;
+  }
   return -1;
 }
 
@@ -54,6 +69,12 @@ cmsghdr* __cmsg_nxthdr(msghdr* message, cmsghdr* header) noexcept {
 uint64_t gnu_dev_makedev(unsigned major, unsigned minor) noexcept {
   return (static_cast<uint64_t>(major & 0xffff'f000) << 32) | ((major & 0xfffULL) << 8) |
          (static_cast<uint64_t>(minor & 0xffff'ff00) << 12) | (minor & 0xffULL);
+}
+
+// Hides musl's, whose first call looks for the kernel's shared code: four page faults, and a launch
+// reads the clock three times.
+int clock_gettime(clockid_t clock, timespec* time) noexcept {
+  return static_cast<int>(::syscall(SYS_clock_gettime, clock, time));
 }
 
 // System calls that musl 1.2.3 has no function for, and fcntl by its name for 64-bit offsets.
