@@ -1,5 +1,6 @@
 // Launch rates beside a peer and beside the floor, interleaved in one run:
-//  - launch_floor: the bare system calls (see launch_floor.c);
+//  - launch_floor: the bare system calls (see launch_floor.c), and again each launch by a program
+//    that is started for it and removes what it made, as the others are and do;
 //  - varve run, from its start to its end, with varvefs up;
 //  - crun run, as `crun spec` configures it and again with varve's system call list, as container
 //    engines give it one. With the same namespaces (user and net among them), id-mapped overlay and
@@ -127,11 +128,13 @@ Samples run_workers(int parallel, int block, const std::function<void(int)>& pre
   return samples;
 }
 
-/// The floor times itself: its process' start and its EROFS mount are not part of a launch.
-Samples run_floor(const Options& options, int parallel) {
+/// The floor times itself: its process' start and its EROFS mount are not part of a launch, unless
+/// it is `by_process`: then a start of its program is.
+Samples run_floor(const Options& options, int parallel, bool by_process) {
   std::string command = options.floor + " --image " + options.image_file + " --upper " +
                         options.upper + " --runs " + std::to_string(options.block) +
-                        " --parallel " + std::to_string(parallel) + " -- " + options.program;
+                        " --parallel " + std::to_string(parallel) + " --process " +
+                        (by_process ? "1" : "0") + " -- " + options.program;
   std::FILE* output = ::popen(command.c_str(), "r");
   if (output == nullptr) die("popen");
   Samples samples;
@@ -337,14 +340,16 @@ void run_block(Contender& contender, const std::function<Samples(uint64_t*)>& bl
 }
 
 json::object run_level(const Options& options, int parallel) {
-  Contender floor, varve, crun, filtered;
+  Contender floor, floor_process, varve, crun, filtered;
   for (int round = 0; round < options.rounds; ++round) {
-    run_block(floor, [&](uint64_t* wall_ns) {
-      const Samples samples = run_floor(options, parallel);
-      // Its workers do nothing else that counts.
-      for (const uint64_t sample : samples) *wall_ns += sample / static_cast<uint64_t>(parallel);
-      return samples;
-    });
+    for (const bool by_process : {false, true}) {
+      run_block(by_process ? floor_process : floor, [&](uint64_t* wall_ns) {
+        const Samples samples = run_floor(options, parallel, by_process);
+        // Its workers do nothing else that counts.
+        for (const uint64_t sample : samples) *wall_ns += sample / static_cast<uint64_t>(parallel);
+        return samples;
+      });
+    }
     run_block(varve, [&](uint64_t* wall_ns) { return run_varve(options, parallel, wall_ns); });
     if (options.crun.empty()) continue;
     for (const bool filter : {false, true}) {
@@ -354,12 +359,16 @@ json::object run_level(const Options& options, int parallel) {
   }
   json::object level{{"parallel", parallel}};
   level["floor"] = floor.figures();
+  level["floor_process"] = floor_process.figures();
   level["varve"] = varve.figures();
+  level["varve_to_floor_process_p50"] =
+      quantile_ms(varve.samples, 0.5) / quantile_ms(floor_process.samples, 0.5);
   level["varve_to_floor_p50"] = quantile_ms(varve.samples, 0.5) / quantile_ms(floor.samples, 0.5);
   level["varve_to_floor_p50_bound"] = 1.8;
   if (options.crun.empty()) return level;
   level["crun"] = crun.figures();
   level["crun_with_filter"] = filtered.figures();
+  level["floor_process_to_crun_rate"] = floor_process.rate() / crun.rate();
   level["varve_to_crun_rate"] = varve.rate() / crun.rate();
   level["varve_to_crun_with_filter_rate"] = varve.rate() / filtered.rate();
   level["varve_to_crun_rate_bound"] = 3.0;

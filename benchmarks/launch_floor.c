@@ -11,9 +11,11 @@
 // the mount namespace in which the launches happen, removal of groups and directories. There is no
 // PID 1, no /dev, no /sys, no service to ask for the image, no lock: those are varve's own to pay.
 //
-//   launch_floor --image FILE.erofs --upper DIR --runs N [--parallel P] -- PROGRAM [ARGUMENT...]
+//   launch_floor --image FILE.erofs --upper DIR --runs N [--parallel P] [--process 1]
+//                -- PROGRAM [ARGUMENT...]
 //
-// prints the nanoseconds of every launch, one a line.
+// prints the nanoseconds of every launch, one a line. With --process each launch is a program of
+// its own, which also removes what it made: the floor of a command line.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -65,6 +67,7 @@ struct setup {
   int group_roots[kGroupCountMax];
   int into_index;  ///< Which group is v2, or -1.
   char** command;
+  int by_process;
 };
 
 static void die(const char* what) {
@@ -322,12 +325,42 @@ static void prepare(struct setup* setup, const char* image) {
   check(prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0), "securebits");
 }
 
+/// This program again, in the same mount namespace: see launch_one().
+static uint64_t launch_process(const struct setup* setup, char* name) {
+  const uint64_t start = now_ns();
+  char* arguments[] = {"launch_floor", "--one", name, (char*)setup->upper_root, setup->command[0],
+                       NULL};
+  const pid_t pid = vfork();
+  if (pid == 0) {
+    execv("/proc/self/exe", arguments);
+    _exit(1);
+  }
+  int status;
+  check(waitpid(check(pid, "vfork"), &status, 0), "waitpid");
+  if (status != 0) _exit(1);
+  return now_ns() - start;
+}
+
+static int launch_one(char** arguments) {
+  struct setup setup = {.command = arguments + 2};
+  snprintf(setup.upper_root, kPathMax, "%s", arguments[1]);
+  find_groups(&setup);
+  setup.lower = check(open("/mnt/lower", O_PATH | O_DIRECTORY | O_CLOEXEC), "/mnt/lower");
+  launch(&setup, arguments[0]);
+  remove_upper(&setup, arguments[0]);
+  _exit(0);
+}
+
 static void work(const struct setup* setup, int runs) {
   uint64_t* samples = calloc((size_t)runs, sizeof *samples);
   if (samples == NULL) die("calloc");
   char name[64];
   for (int i = 0; i < runs; ++i) {
     snprintf(name, sizeof name, "varve-floor-%d-%d", getpid(), i);
+    if (setup->by_process) {
+      samples[i] = launch_process(setup, name);
+      continue;
+    }
     samples[i] = launch(setup, name);
     remove_upper(setup, name);
   }
@@ -337,6 +370,7 @@ static void work(const struct setup* setup, int runs) {
 }
 
 int main(int argc, char** argv) {
+  if (argc == 5 && strcmp(argv[1], "--one") == 0) return launch_one(argv + 2);
   struct setup setup = {.lower = -1};
   const char* image = NULL;
   int runs = 1, parallel = 1, at = 1;
@@ -345,10 +379,12 @@ int main(int argc, char** argv) {
     if (strcmp(argv[at], "--upper") == 0) snprintf(setup.upper_root, kPathMax, "%s", argv[at + 1]);
     if (strcmp(argv[at], "--runs") == 0) runs = atoi(argv[at + 1]);
     if (strcmp(argv[at], "--parallel") == 0) parallel = atoi(argv[at + 1]);
+    if (strcmp(argv[at], "--process") == 0) setup.by_process = atoi(argv[at + 1]);
   }
   if (image == NULL || setup.upper_root[0] == '\0' || at + 1 >= argc || runs < 1 || parallel < 1) {
     dprintf(STDERR_FILENO,
-            "usage: launch_floor --image FILE --upper DIR --runs N [--parallel P] -- PROGRAM...\n");
+            "usage: launch_floor --image FILE --upper DIR --runs N [--parallel P] [--process 1]\n"
+            "         -- PROGRAM...\n");
     return 2;
   }
   setup.command = argv + at + 1;
