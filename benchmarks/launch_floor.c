@@ -328,8 +328,8 @@ static void prepare(struct setup* setup, const char* image) {
 /// This program again, in the same mount namespace: see launch_one().
 static uint64_t launch_process(const struct setup* setup, char* name) {
   const uint64_t start = now_ns();
-  char* arguments[] = {"launch_floor", "--one", name, (char*)setup->upper_root, setup->command[0],
-                       NULL};
+  char* arguments[] = {"launch_floor",           "--one",           name,
+                       (char*)setup->upper_root, setup->command[0], NULL};
   const pid_t pid = vfork();
   if (pid == 0) {
     execv("/proc/self/exe", arguments);
