@@ -38,6 +38,11 @@ void append_le(Bytes& to, T value) {
   to.resize(old_size + sizeof(T));
   store_le(to.data() + old_size, value);
 }
+/// Copies `from` to `to`, where there is room for it; they do not overlap. GCC 12 makes a loop over
+/// single bytes of std::ranges::copy().
+inline void copy_bytes(ByteView from, uint8_t* to) {
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
+}
 inline void append(Bytes& to, ByteView bytes) { to.insert(to.end(), bytes.begin(), bytes.end()); }
 
 /// `value` rounded up to a multiple of `alignment` (a power of two); the caller rules out overflow.

@@ -127,7 +127,7 @@ Status ChunkDecoder::decompress(const ChunkToDecode& chunk) {
       return fail(ErrorCode::kCorruption,
                   fmt::format("raw chunk has {} bytes instead of {}", stored.size(), raw.size()));
     }
-    std::ranges::copy(stored, raw.begin());
+    copy_bytes(stored, raw.data());
     return {};
   }
   const size_t size =

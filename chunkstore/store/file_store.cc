@@ -170,7 +170,7 @@ class FileWriter : public ObjectWriter {
   Status write(ByteView bytes) override {
     while (!bytes.empty()) {
       const ByteView part = bytes.first(std::min(bytes.size(), kWriteStepBytes - buffered_));
-      std::ranges::copy(part, buffer() + buffered_);
+      copy_bytes(part, buffer() + buffered_);
       buffered_ += part.size();
       bytes = bytes.subspan(part.size());
       if (buffered_ == kWriteStepBytes) VARVE_TRY(write_step());

@@ -49,7 +49,7 @@ class StoreReadExecutor::Consumer : public ChunkConsumer {
     if (lead.leader.has_followers_or_close()) {
       const MutableByteView raw = payload_of(lead);
       auto copy = std::make_shared<ChunkBuffer>(raw.size());
-      std::ranges::copy(raw, copy->view().begin());
+      copy_bytes(raw, copy->view().data());
       executor_.cache_.insert(location.id, copy);
       lead.leader.land(ChunkBytes(std::move(copy)));
     }
