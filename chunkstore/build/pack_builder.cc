@@ -46,6 +46,11 @@ struct Job {
   uint32_t chunk = kNoChunk;          // number in the table, once hashed
   std::optional<StoredChunk> stored;  // set unless another place is known
   bool is_done = false;               // by a worker; guarded by the pipeline's mutex
+
+  /// Held in memory, never 0.
+  size_t held_bytes() const {
+    return sizeof(Job) + raw.size() + (stored ? stored->bytes.size() : 0);
+  }
 };
 
 class PackBuilderImpl : public PackBuilder {
@@ -66,6 +71,7 @@ class PackBuilderImpl : public PackBuilder {
   void work();
   std::vector<Job*> take_jobs();
   Status process(ChunkEncoder& encoder, Job& job, const Digest& chunk_id);
+  void notify_of_space();
   void write_in_order();
   Status write(Job& job);
   Status publish_pack(FinishedPack pack);
@@ -91,8 +97,8 @@ class PackBuilderImpl : public PackBuilder {
   std::condition_variable space_or_idle_;
   std::deque<Job*> waiting_;                   // for a worker
   std::deque<std::unique_ptr<Job>> in_order_;  // all that wait to be written, oldest first
-  size_t in_flight_bytes_ = 0;
-  size_t done_bytes_ = 0;  // of these, what only waits to be written
+  size_t in_flight_bytes_ = 0;  // held by all these, and by those that are being written
+  size_t done_bytes_ = 0;       // before compression, of what only waits to be written
   uint64_t next_ordinal_ = 0;
   bool is_stopping_ = false;
   std::optional<Error> error_;
@@ -167,12 +173,12 @@ Result<uint64_t> PackBuilderImpl::submit(Bytes raw) {
   std::unique_lock lock(mutex_);
   space_or_idle_.wait(lock, [&] {
     return error_ || in_flight_bytes_ == 0 ||
-           in_flight_bytes_ + job->raw_size <= in_flight_bytes_max_;
+           in_flight_bytes_ + job->held_bytes() <= in_flight_bytes_max_;
   });
   if (error_) return tl::unexpected(*error_);
   const uint64_t ordinal = next_ordinal_++;
   job->ordinal = ordinal;
-  in_flight_bytes_ += job->raw_size;
+  in_flight_bytes_ += job->held_bytes();
   waiting_.push_back(job.get());
   in_order_.push_back(std::move(job));
   lock.unlock();
@@ -201,12 +207,16 @@ void PackBuilderImpl::work() {
     for (const Job* job : jobs) contents.emplace_back(job->raw);
     sha256_all(contents, std::span(ids).first(jobs.size()));
     for (size_t i = 0; i < jobs.size(); ++i) {
+      const size_t held_bytes = jobs[i]->held_bytes();
       if (auto status = process(encoder, *jobs[i], ids[i]); !status) {
         set_error(std::move(status).error());
       }
       lock.lock();
       jobs[i]->is_done = true;
       done_bytes_ += jobs[i]->raw_size;
+      // What waits to be written is small: the workers need not stop while the disk is slow.
+      in_flight_bytes_ -= held_bytes - jobs[i]->held_bytes();
+      notify_of_space();
       // The writer takes many at a time, and the last ones without delay: while a job waits, a
       // worker will come here again.
       if (done_bytes_ >= kWriteBytesMin || waiting_.empty()) front_done_.notify_one();
@@ -264,6 +274,11 @@ Status PackBuilderImpl::process(ChunkEncoder& encoder, Job& job, const Digest& c
   return {};
 }
 
+/// Not for every chunk: waking the producer costs as much as reading one.
+void PackBuilderImpl::notify_of_space() {
+  if (in_flight_bytes_ <= in_flight_bytes_max_ / 2) space_or_idle_.notify_all();
+}
+
 void PackBuilderImpl::write_in_order() {
   std::vector<std::unique_ptr<Job>> done;
   std::unique_lock lock(mutex_);
@@ -276,19 +291,20 @@ void PackBuilderImpl::write_in_order() {
       done.push_back(std::move(in_order_.front()));
     lock.unlock();
     size_t written_bytes = 0;
+    size_t freed_bytes = 0;
     for (const auto& job : done) {
       if (auto status = write(*job); !status) {
         set_error(std::move(status).error());
         break;
       }
       written_bytes += job->raw_size;
+      freed_bytes += job->held_bytes();
     }
     done.clear();
     lock.lock();
     done_bytes_ -= written_bytes;
-    in_flight_bytes_ -= written_bytes;
-    // Not for every chunk: waking the producer costs as much as reading one.
-    if (in_flight_bytes_ <= in_flight_bytes_max_ / 2) space_or_idle_.notify_all();
+    in_flight_bytes_ -= freed_bytes;
+    notify_of_space();
   }
 }
 

@@ -21,7 +21,7 @@ struct PackBuilderOptions {
   int compression_level = kCompressionLevelDefault;
   /// Threads that hash and compress; 0 = one a CPU that this process may use.
   size_t thread_count = 0;
-  /// Raw bytes between submit() and their pack, at most; 8 MiB a thread where that is less, so that
+  /// Bytes held between submit() and their pack, at most; 8 MiB a thread where that is less, so that
   /// what waits is still in the CPU's cache.
   size_t in_flight_bytes_max = 48 << 20;
   uint32_t pack_bytes_max = kPackBytesMax;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <random>
 #include <set>
 #include <thread>
 
@@ -353,13 +354,14 @@ TEST_F(PackBuilderTest, SubmitWaitsWhileThePipelineIsFull) {
     return {};
   });
   PackBuilderOptions small = options();
-  small.in_flight_bytes_max = 1'000'000;
+  small.in_flight_bytes_max = 1'010'000;  // ten of them and what each takes besides
   auto builder = PackBuilder::create(slow, small).value();
   std::atomic<uint64_t> submitted_count{0};
   std::thread producer([&] {
+    std::mt19937_64 random;
     for (uint64_t i = 0; i < 30; ++i) {
-      Bytes chunk(100'000);
-      store_le<uint64_t>(chunk.data(), i);
+      Bytes chunk;
+      while (chunk.size() < 100'000) append_le<uint64_t>(chunk, random());
       ASSERT_TRUE(builder->submit(std::move(chunk)));
       ++submitted_count;
     }
