@@ -239,6 +239,17 @@ int make_read_only(ChildState& state, const Operation& operation) {
                       0);
 }
 
+int attach_shm(ChildState& state, const Operation& operation) {
+  const int dev = state.fd(Register::kDev);
+  const char* name = operation.path.c_str();
+  const int tree = ::open_tree(dev, name, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC);
+  if (tree < 0) return errno;
+  mount_attr attributes{};
+  attributes.attr_set = operation.value;
+  return errno_if(::mount_setattr(tree, "", AT_EMPTY_PATH, &attributes, sizeof attributes) != 0 ||
+                  ::move_mount(tree, "", dev, name, MOVE_MOUNT_F_EMPTY_PATH) != 0);
+}
+
 int attach_sys(ChildState& state, const Operation& operation) {
   const int tree =
       ::open_tree(state.cover, kSysfsName, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_RECURSIVE);
@@ -332,6 +343,8 @@ int run_operation(ChildState& state, const Operation& operation) {
       return mask(operation);
     case OpKind::kReadOnly:
       return make_read_only(state, operation);
+    case OpKind::kAttachShm:
+      return attach_shm(state, operation);
     case OpKind::kAttachSys:
       return attach_sys(state, operation);
     case OpKind::kWorkdir:

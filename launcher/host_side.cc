@@ -163,8 +163,8 @@ Status SandboxStart::make_dev(const Operation& operation) {
     if (::symlinkat(link.target, dev, link.name) != 0)
       return fail_errno("creating " + quoted(link.name));
   }
-  for (const char* name : {"pts", "shm"}) {
-    if (::mkdirat(dev, name, 0755) != 0) return fail_errno("creating " + quoted(name));
+  if (::mkdirat(dev, "pts", 0755) != 0 || ::mkdirat(dev, "shm", 01777) != 0) {
+    return fail_errno("creating a directory");
   }
   ::umask(old_mask);
   auto status = idmap_mount(dev, user_namespace_.get());

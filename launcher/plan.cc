@@ -117,21 +117,16 @@ void finish_host_operations(const Spec& spec, const ImageInfo& image, std::vecto
                     .options = {{"xino", "on"}, {"metacopy", "off"}, {"redirect_dir", "nofollow"}}};
   if (!spec.keep) overlay.options.push_back({"volatile", ""});
   out.push_back(std::move(overlay));
-  out.push_back({.kind = OpKind::kMakeDev,
-                 .target = Register::kDev,
-                 .options = {{"mode", "0755"}, {"size", "65536"}, {"nr_inodes", "256"}}});
+  Operation dev{.kind = OpKind::kMakeDev, .target = Register::kDev, .options = {{"mode", "0755"}}};
+  // For /dev/shm. Charged to the sandbox's memory group in any case; without a limit the kernel's
+  // half of memory.
+  if (spec.memory_bytes_max) {
+    dev.options.push_back({"size", std::to_string(*spec.memory_bytes_max / 2)});
+  }
+  out.push_back(std::move(dev));
 }
 
 void add_mounts_in_child(const Spec& spec, std::vector<Operation>& out) {
-  Operation shm{.kind = OpKind::kNewFilesystem,
-                .target = Register::kShm,
-                .value = kQuietMount,
-                .path = "tmpfs",
-                .options = {{"mode", "1777"}}};
-  // Charged to the sandbox's memory group in any case; without a limit the kernel's half of memory.
-  if (spec.memory_bytes_max) {
-    shm.options.push_back({"size", std::to_string(*spec.memory_bytes_max / 2)});
-  }
   out.push_back({.kind = OpKind::kNewFilesystem,
                  .target = Register::kProc,
                  .value = kQuietMount,
@@ -148,7 +143,6 @@ void add_mounts_in_child(const Spec& spec, std::vector<Operation>& out) {
                  .value = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC,
                  .path = "devpts",
                  .options = {{"gid", "5"}, {"mode", "620"}, {"ptmxmode", "666"}}});
-  out.push_back(std::move(shm));
   out.push_back({.kind = OpKind::kReceiveMounts});
   out.push_back({.kind = OpKind::kHostname});
   out.push_back({.kind = OpKind::kSwitchRoot, .target = Register::kRoot});
@@ -156,7 +150,7 @@ void add_mounts_in_child(const Spec& spec, std::vector<Operation>& out) {
   out.push_back({.kind = OpKind::kAttachSys, .path = "sys"});
   out.push_back({.kind = OpKind::kAttach, .target = Register::kDev, .path = "dev"});
   out.push_back({.kind = OpKind::kAttach, .target = Register::kPts, .path = "dev/pts"});
-  out.push_back({.kind = OpKind::kAttach, .target = Register::kShm, .path = "dev/shm"});
+  out.push_back({.kind = OpKind::kAttachShm, .value = kQuietMount, .path = "shm"});
   if (spec.network == NetworkMode::kHost) {
     out.push_back(
         {.kind = OpKind::kAttachFile, .target = Register::kEtc, .path = "etc/resolv.conf"});

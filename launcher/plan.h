@@ -12,7 +12,7 @@
 namespace varve::launcher {
 
 /// Descriptors that operations make and use; each process keeps its own table of them.
-enum class Register : uint8_t { kNone, kRoot, kDev, kProc, kPts, kShm, kEtc, kCount };
+enum class Register : uint8_t { kNone, kRoot, kDev, kProc, kPts, kEtc, kCount };
 
 /// One set-up operation. The host-side ones run in `varve run` itself; the others run in the child,
 /// inside all the sandbox's namespaces, with raw system calls only.
@@ -43,6 +43,7 @@ enum class OpKind : uint8_t {
   kSwitchRoot,
   kAttach,      ///< `target` at `path` inside the root, which is made if the image lacks it.
   kAttachFile,  ///< `target` over the file `path`; passed over where the image has no /etc.
+  kAttachShm,   ///< `path` of /dev as a mount of its own, with mount attributes `value`.
   kAttachSys,   ///< The allow list of sysfs at `path`.
   kWorkdir,     ///< Enters `path`; made if the image lacks it.
   kTerminal,    ///< A pseudo-terminal of the sandbox's own; the master goes to the parent.

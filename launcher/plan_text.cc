@@ -45,6 +45,7 @@ constexpr OpRow kOpRows[] = {
     {OpKind::kSwitchRoot, "switch_root", "entering the root filesystem", true},
     {OpKind::kAttach, "attach", "mounting inside the image, at", true},
     {OpKind::kAttachFile, "attach_file", "mounting a file inside the image, at", true},
+    {OpKind::kAttachShm, "attach_shm", "mounting inside /dev, at", true},
     {OpKind::kAttachSys, "attach_sys", "mounting inside the image, at", true},
     {OpKind::kWorkdir, "workdir", "entering the working directory", true},
     {OpKind::kTerminal, "terminal", "making a terminal", true},
@@ -87,6 +88,7 @@ void add_value(const Operation& operation, boost::json::object& object) {
                                                           {CLONE_NEWCGROUP, "cgroup"}});
       break;
     case OpKind::kNewFilesystem:
+    case OpKind::kAttachShm:
       object["attributes"] = flag_names(operation.value, {{MOUNT_ATTR_NOSUID, "nosuid"},
                                                           {MOUNT_ATTR_NODEV, "nodev"},
                                                           {MOUNT_ATTR_NOEXEC, "noexec"}});

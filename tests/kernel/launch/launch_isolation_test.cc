@@ -292,6 +292,18 @@ TEST_F(LaunchIsolationTest, CpuTimeIsLimited) {
   EXPECT_LT(number("\"cpu_usec\":") / (1000 * number("\"exit_ms\":")), 0.4) << text;
 }
 
+TEST_F(LaunchIsolationTest, SharedMemoryIsForEverybodyAndRunsNothing) {
+  EXPECT_EQ(sh("grep ' /dev/shm ' /proc/self/mountinfo | cut -d' ' -f6 | cut -d, -f1-4; "
+               "stat -c '%a %u:%g' /dev/shm")
+                .out,
+            "rw,nosuid,nodev,noexec\n1777 0:0\n");
+  EXPECT_EQ(
+      sh("echo x >/dev/shm/f && stat -c %u:%g /dev/shm/f; touch /dev/f 2>/dev/null || echo no",
+         {"--user", "1000:1000"})
+          .out,
+      "1000:1000\nno\n");
+}
+
 TEST_F(LaunchIsolationTest, SharedMemoryIsHalfTheLimit) {
   EXPECT_EQ(sh("df -m /dev/shm | tail -1 | awk '{print $2}'", {"--memory", "256M"}).out, "128\n");
 }
