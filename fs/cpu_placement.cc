@@ -44,6 +44,13 @@ bool leave_cpu(int cpu) {
   return CPU_COUNT(&to) > 0 && move(to, allowed);
 }
 
+bool allow_cpus_of_process() {
+  cpu_set_t allowed;
+  // The process's id is that of its first thread.
+  return sched_getaffinity(getpid(), sizeof(allowed), &allowed) == 0 &&
+         sched_setaffinity(0, sizeof(allowed), &allowed) == 0;
+}
+
 // In its own task directory: the other file adds up all threads of the process.
 ThreadWatch::ThreadWatch(uint32_t thread_id) {
   const std::string id = std::to_string(thread_id);

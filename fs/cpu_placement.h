@@ -15,6 +15,10 @@ bool move_to_cpu(int cpu);
 /// Moves the calling thread away from `cpu` if it runs there; false when it may run nowhere else.
 bool leave_cpu(int cpu);
 
+/// Lets the calling thread run wherever the process's first thread may, whatever CPU the thread
+/// that started it is bound to; false when nothing changes.
+bool allow_cpus_of_process();
+
 /// Tells where one thread, of any process, runs. Loop-local.
 class ThreadWatch {
  public:

@@ -113,6 +113,8 @@ std::vector<std::shared_ptr<ReadOperation>> FetchPool::take_batch() {
 
 void FetchPool::run() {
   pthread_setname_np(pthread_self(), "fetch");
+  // A queue of the ring, which is bound to its CPU, may have started this thread.
+  allow_cpus_of_process();
   const std::unique_ptr<ReadExecutor> executor = make_executor_();
   std::unique_lock lock(mutex_);
   for (;;) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <future>
@@ -65,6 +66,28 @@ TEST(FetchPoolTest, ReadsThatContinueOneAnotherBecomeOneBatchWhileThreadsAreBusy
   done.get_future().wait();
   // At most 4 MiB together.
   EXPECT_EQ(notes.batch_sizes, (std::vector<size_t>{4, 2, 1}));
+}
+
+TEST(FetchPoolTest, AThreadIsNotBoundToTheCpuOfTheOneThatStartedIt) {
+  cpu_set_t of_process;
+  ASSERT_EQ(sched_getaffinity(getpid(), sizeof(of_process), &of_process), 0);
+  Notes notes;
+  FetchPool pool(1, [&] { return std::make_unique<NotingExecutor>(notes); });
+  cpu_set_t found;
+  std::promise<void> done;
+  std::thread([&] {
+    const auto here = static_cast<size_t>(sched_getcpu());
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(here, &one);
+    ASSERT_EQ(sched_setaffinity(0, sizeof(one), &one), 0);
+    pool.submit_task([&] {
+      EXPECT_EQ(sched_getaffinity(0, sizeof(found), &found), 0);
+      done.set_value();
+    });
+  }).join();
+  done.get_future().wait();
+  EXPECT_TRUE(CPU_EQUAL(&found, &of_process));
 }
 
 TEST(FetchPoolTest, AThreadThatHangsDoesNotHoldUpTheOthers) {
