@@ -90,7 +90,7 @@ Status make_upper(const Spec& spec, HostState& host) {
 Result<HostState> prepare_host(const Spec& spec) {
   VARVE_ASSIGN(qos::CgroupHost cgroups, qos::CgroupHost::begin_probe());
   VARVE_ASSIGN(SlotPool pool, SlotPool::open(spec.run_dir));
-  if (pool.should_clean_up(monotonic_ns())) {
+  if (pool.may_have_slots()) {
     VARVE_TRY(cgroups.finish_probe());
     VARVE_TRY(pool.clean_up_dead(cgroups));
   }

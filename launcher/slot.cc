@@ -23,7 +23,6 @@ namespace {
 constexpr char kPoolName[] = "/sandboxes";
 constexpr char kUpperLink[] = "upper";
 constexpr size_t kCleanedCountMax = 64;
-constexpr uint64_t kCleanedEachRun = 4;
 
 std::string cgroup_name_of(int pool, uint32_t number) {
   struct stat status {};
@@ -105,13 +104,11 @@ Result<SlotPool> SlotPool::open(const std::string& run_dir) {
   return SlotPool(run_dir, std::move(directory));
 }
 
-bool SlotPool::should_clean_up(uint64_t random) const {
+bool SlotPool::may_have_slots() const {
   struct stat status;
   // Its own "." and the name that its parent has for it; filesystems that count no subdirectories
   // say 1.
-  if (::fstat(directory_.get(), &status) != 0 || status.st_nlink < 2) return true;
-  const uint64_t slot_count = status.st_nlink - 2;
-  return slot_count != 0 && random % (slot_count / kCleanedEachRun + 1) == 0;
+  return ::fstat(directory_.get(), &status) != 0 || status.st_nlink != 2;
 }
 
 Result<Slot> SlotPool::claim() && {

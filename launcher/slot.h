@@ -44,11 +44,8 @@ class SlotPool {
  public:
   static Result<SlotPool> open(const std::string& run_dir);
 
-  /// Whether this run is one of those that clean up: none where no slot is taken, each where a few
-  /// are, and where there are more the fewer of them, so that a run looks at a few on the average.
-  ///
-  /// @param random  Of no pattern from one run to the next.
-  bool should_clean_up(uint64_t random) const;
+  /// False when no slot is taken, for sure: there is nothing to clean up then.
+  bool may_have_slots() const;
   /// Removes what owners left that did not live to do it: processes, cgroups, files, the slot.
   /// Tries at most a bounded number of slots from a random one on, so that a node with thousands of
   /// live sandboxes pays no more than an empty one.
