@@ -1,5 +1,5 @@
 # Links varve with musl instead of glibc: libc/README.md says why, and what makes that safe.
-set(VARVE_MUSL_DIR /usr/lib/x86_64-linux-musl)
+set(VARVE_MUSL_DIR /usr/lib/x86_64-linux-musl CACHE INTERNAL "Where musl-dev is installed")
 if(CMAKE_SYSTEM_PROCESSOR STREQUAL x86_64 AND EXISTS ${VARVE_MUSL_DIR}/libc.a)
   set(VARVE_MUSL_DEFAULT ON)
 else()
