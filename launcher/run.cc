@@ -200,23 +200,29 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   VARVE_ASSIGN(StartedSandbox sandbox,
                start.finish(std::move(attached.mounts), host.cgroup.join_fds()));
   if (makes_namespace) VARVE_TRY(keep_empty_namespace(attached.client));
-  auto ended = supervise(plan, sandbox, [&] {
+  const auto ended = supervise(plan, sandbox, [&] {
     if (host.upper && !spec.keep) host.upper->remove_unwritten();
   });
-  if (!ended) return outcome_without_report(std::move(ended).error(), host, io);
-  const Outcome outcome = *ended;
-  times.ready_ns = outcome.ready_ns;
-  times.exit_ns = monotonic_ns();
-  const int exit_status = exit_status_of(plan, outcome, io);
-  if (stats_file) {
+  const auto conclude = [&]() -> Result<int> {
+    if (!ended) return outcome_without_report(ended.error(), host, io);
+    times.ready_ns = ended->ready_ns;
+    times.exit_ns = monotonic_ns();
+    const int exit_status = exit_status_of(plan, *ended, io);
+    if (!stats_file) return exit_status;
     VARVE_ASSIGN(const qos::CgroupUsage usage, host.cgroup.usage());
     VARVE_ASSIGN(const std::string text,
                  stats.finish(attached.client, attached.image, times, usage, exit_status));
     auto written = write_all(stats_file.get(), as_bytes(text));
     if (!written) return fail(std::move(written).error(), quoted(spec.stats_path));
-  }
-  VARVE_TRY(clean_up(spec, host, io));
-  end_process(exit_status);
+    return exit_status;
+  };
+  const Result<int> exit_status = conclude();
+  // A set-up that failed has nothing of the command's to keep.
+  const bool may_have_written = ended || ended.error().code() == ErrorCode::kCancelled;
+  const Status cleaned = may_have_written ? clean_up(spec, host, io) : Status();
+  if (!exit_status) return exit_status;
+  VARVE_TRY(cleaned);
+  end_process(*exit_status);
 }
 
 Result<int> print_plan(const Spec& spec, ToolIo& io) {
@@ -228,8 +234,10 @@ Result<int> print_plan(const Spec& spec, ToolIo& io) {
   // A run takes whichever slot is free; the plan of the first one stands for all.
   Plan plan = begin_plan(spec, spec.state_dir + "/0");
   VARVE_TRY(finish_plan(plan, spec, attached.image, 0));
-  std::fputs(plan_to_json(plan).c_str(), io.out);
-  return std::fflush(io.out) == 0 ? 0 : kExitVarveFailed;
+  if (std::fputs(plan_to_json(plan).c_str(), io.out) < 0 || std::fflush(io.out) != 0) {
+    return fail_errno("printing the plan");
+  }
+  return 0;
 }
 
 int report(const Error& error, ToolIo& io) {

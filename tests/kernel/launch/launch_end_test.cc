@@ -105,6 +105,19 @@ TEST_F(LaunchEndTest, AKilledFirstProcessIsNoOutcomeOfTheCommand) {
   EXPECT_EQ(running.wait(), 125);
 }
 
+TEST_F(LaunchEndTest, KeptFilesStayWhenTheFirstProcessIsKilled) {
+  Running running =
+      start({"--keep", "base", "--", "sh", "-c", "echo new >/etc/new; echo ready; sleep 1000"});
+  ASSERT_TRUE(running.wait_for("ready"));
+  const Result child = execute({"pgrep", "-P", std::to_string(running.pid)});
+  ASSERT_EQ(child.status, 0);
+  ASSERT_EQ(::kill(std::stoi(child.out), SIGKILL), 0);
+  EXPECT_EQ(running.wait(), 125);
+  const Result kept = execute({"sh", "-c", "cat " + state_dir() + "/kept-*/upper/etc/new"});
+  EXPECT_EQ(kept.out, "new\n") << kept.err;
+  EXPECT_EQ(execute({"sh", "-c", "rm -r " + state_dir() + "/kept-*"}).status, 0);
+}
+
 TEST_F(LaunchEndTest, WhatAnInterruptedSuiteLeftIsRemovedByTheNext) {
   for (const char* name : {"suite-dead", "suite-live", "suite-new"}) {
     ASSERT_TRUE(make_directories(directory() + "/" + name + "/run"));

@@ -120,6 +120,18 @@ TEST_F(LaunchFilesTest, OwnersAreTheImagesOwnInsideAndOnDisk) {
   EXPECT_EQ(execute({"rm", "-r", upper.substr(0, upper.rfind('/'))}).status, 0);
 }
 
+TEST_F(LaunchFilesTest, KeptFilesStayWhenTheRunFailsAfterItsCommand) {
+  const Result result = sh("echo new >/etc/new", {"--keep", "--stats", "/dev/full"});
+  EXPECT_EQ(result.status, 125);
+  EXPECT_NE(result.err.find("No space left"), std::string::npos) << result.err;
+  const std::string prefix = "varve: written files are in ";
+  ASSERT_TRUE(result.err.starts_with(prefix)) << result.err;
+  const std::string upper = result.err.substr(prefix.size(), result.err.find('\n') - prefix.size());
+  struct stat status;
+  EXPECT_EQ(::stat((upper + "/etc/new").c_str(), &status), 0);
+  EXPECT_EQ(execute({"rm", "-r", upper.substr(0, upper.rfind('/'))}).status, 0);
+}
+
 TEST_F(LaunchFilesTest, WrittenFilesAreGoneAfterwards) {
   EXPECT_EQ(sh("echo x >/etc/new; rm /etc/passwd; mkdir -p /a/b/c; ls /etc").out,
             "group\nnew\nshadow\n");

@@ -171,6 +171,16 @@ TEST_F(LaunchRunTest, ThePlanIsPrintedAndNothingIsRun) {
   EXPECT_NE(result.out.find("\"argv\":[\"sh\",\"-c\",\"echo run\"]"), std::string::npos);
 }
 
+TEST_F(LaunchRunTest, APlanThatCannotBePrintedIsAnError) {
+  std::string line;
+  for (const std::string& word : command({"--print-plan", "base", "--", "true"})) {
+    line += "'" + word + "' ";
+  }
+  const Result result = execute({"sh", "-c", line + ">/dev/full"});
+  EXPECT_EQ(result.status, 125);
+  EXPECT_NE(result.err.find("printing the plan: No space left"), std::string::npos) << result.err;
+}
+
 /// A terminal of the test's own with `varve run -it` on it.
 struct Terminal {
   explicit Terminal(const std::vector<std::string>& words) {
