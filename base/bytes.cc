@@ -19,7 +19,8 @@ std::string human_bytes(uint64_t bytes) {
 
 namespace {
 
-/// Length of the well-formed UTF-8 sequence at the start of `text`, 0 when there is none (RFC 3629).
+/// Length of the well-formed UTF-8 sequence at the start of `text`, 0 when there is none (RFC
+/// 3629).
 size_t utf8_length(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
@@ -36,6 +37,15 @@ size_t utf8_length(std::string_view text) {
 }
 
 }  // namespace
+
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
 
 std::string quoted(std::string_view text) {
   std::string out = "'";

@@ -43,13 +43,17 @@ void append_le(Bytes& to, T value) {
 inline void copy_bytes(ByteView from, uint8_t* to) {
   if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
-inline void append(Bytes& to, ByteView bytes) { to.insert(to.end(), bytes.begin(), bytes.end()); }
+inline void append(Bytes& to, ByteView bytes) {
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
 
 /// `value` rounded up to a multiple of `alignment` (a power of two); the caller rules out overflow.
 constexpr uint64_t align_up(uint64_t value, uint64_t alignment) {
   return (value + alignment - 1) & ~(alignment - 1);
 }
 
+/// Whether all of `text` is UTF-8 (RFC 3629).
+bool is_utf8(std::string_view text);
 /// "1.5 MiB", for people.
 std::string human_bytes(uint64_t bytes);
 /// Text safe for one line of a terminal or log: control and non-UTF-8 bytes as \xNN, quoted with '.

@@ -15,33 +15,6 @@ namespace {
 
 namespace json = boost::json;
 
-/// The length of the UTF-8 sequence at `at`, 0 when there is none (RFC 3629).
-size_t utf8_sequence(std::string_view text, size_t at) {
-  const auto byte = [&](size_t index) { return static_cast<uint8_t>(text[index]); };
-  const uint8_t first = byte(at);
-  if (first < 0x80) return 1;
-  const size_t size = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || at + size > text.size()) return 0;
-  for (size_t i = 1; i < size; ++i) {
-    if ((byte(at + i) & 0xc0) != 0x80) return 0;
-  }
-  // Over-long forms, surrogates and what lies behind U+10FFFF.
-  if ((first == 0xe0 && byte(at + 1) < 0xa0) || (first == 0xed && byte(at + 1) > 0x9f) ||
-      (first == 0xf0 && byte(at + 1) < 0x90) || (first == 0xf4 && byte(at + 1) > 0x8f)) {
-    return 0;
-  }
-  return size;
-}
-
-bool is_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    const size_t size = utf8_sequence(text, at);
-    if (size == 0) return false;
-    at += size;
-  }
-  return true;
-}
-
 std::string hex(std::string_view bytes) {
   std::string text;
   for (const char byte : bytes) text += fmt::format("{:02x}", static_cast<uint8_t>(byte));

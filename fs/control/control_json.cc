@@ -129,13 +129,6 @@ json::object counters_json(const LayerStats& stats) {
   return object;
 }
 
-bool is_utf8(std::string_view text) {
-  boost::system::error_code error;
-  // The serializer escapes what JSON must escape; the parser refuses what is not UTF-8.
-  json::parse(json::serialize(json::string(text)), error);
-  return !error;
-}
-
 }  // namespace
 
 Result<AttachRequest> parse_attach_request(const std::string& body) {

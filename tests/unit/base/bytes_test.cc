@@ -27,6 +27,19 @@ TEST(BytesTest, QuotedKeepsUtf8AndEscapesWhatATerminalWouldObey) {
   EXPECT_EQ(quoted("it's"), "'it\\x27s'");
 }
 
+TEST(BytesTest, Utf8IsWhatRfc3629Allows) {
+  for (const char* good : {"", "a", "ü", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xf0\x90\x80\x80",
+                           "\xf4\x8f\xbf\xbf", "\x7f\xc2\x80"}) {
+    EXPECT_TRUE(is_utf8(good)) << quoted(good);
+  }
+  EXPECT_TRUE(is_utf8(std::string_view("\0", 1)));
+  // Cut off, a lone continuation, over-long, a surrogate, behind U+10FFFF.
+  for (const char* bad : {"a\xc3", "\x80", "\xc0\xaf", "\xe0\x9f\xbf", "\xed\xa0\x80",
+                          "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xff"}) {
+    EXPECT_FALSE(is_utf8(bad)) << quoted(bad);
+  }
+}
+
 TEST(BytesTest, HumanBytesPicksTheUnit) {
   EXPECT_EQ(human_bytes(0), "0 B");
   EXPECT_EQ(human_bytes(1023), "1023 B");
