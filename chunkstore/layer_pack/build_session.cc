@@ -181,12 +181,13 @@ Status print_published(const ToolIo& io, bool is_json, const PublishedImage& ima
                            human_bytes(layer.published.stored_bytes),
                            layer.published.is_new ? "" : " (was there)"));
   }
-  print_line(io, fmt::format("image  {}  {} layers", image.id.hex(), image.layers.size()));
+  print_line(io, fmt::format("image  {}  {} layer{}", image.id.hex(), image.layers.size(),
+                             image.layers.size() == 1 ? "" : "s"));
   if (image.tag) print_line(io, "tag    " + image.tag->to_string());
   if (stats) {
-    print_line(io, fmt::format("stored {} of {} new, {} of {} chunks",
-                               human_bytes(stats->new_stored_bytes), human_bytes(stats->raw_bytes),
-                               stats->new_chunk_count, stats->chunk_count));
+    print_line(io, fmt::format("new    {} stored in {} chunks, of {} in {}",
+                               human_bytes(stats->new_stored_bytes), stats->new_chunk_count,
+                               human_bytes(stats->raw_bytes), stats->chunk_count));
   }
   if (!image.tag) {
     print_line(io, "The image has no tag: gc deletes it when its grace is over.");
