@@ -146,22 +146,18 @@ Status make_directory(const CgroupHierarchy& hierarchy, const std::string& path)
   return {};
 }
 
-/// One round of SIGKILL to every process listed; true when none was there.
-bool kill_listed(int directory, const char* file) {
+/// One round of SIGKILL to the processes listed, some hundreds of them at most: who removes a group
+/// comes again while it has any.
+void kill_listed(int directory, const char* file) {
   const std::string text = read_text(directory, file);
   size_t at = 0;
-  bool empty = true;
   while (at < text.size()) {
     const size_t end = std::min(text.find('\n', at), text.size());
     // 0 stands for a process of a foreign pid namespace, which this host cannot name.
     const auto pid = parse_number(std::string_view(text).substr(at, end - at));
-    if (pid && *pid > 1) {
-      empty = false;
-      (void)::kill(static_cast<pid_t>(*pid), SIGKILL);
-    }
+    if (pid && *pid > 1) (void)::kill(static_cast<pid_t>(*pid), SIGKILL);
     at = end + 1;
   }
-  return empty;
 }
 
 /// Freezes while it kills, so that a fork bomb cannot outrun the loop; SIGKILL acts on thaw.
@@ -420,20 +416,6 @@ Result<CgroupUsage> SandboxCgroup::usage() const {
         "oom_kill");
   }
   return usage;
-}
-
-Status SandboxCgroup::kill() {
-  for (const Group& group : groups_) {
-    if (group.hierarchy->is_v2 && exists(group.directory.get(), "cgroup.kill")) {
-      return kill_directory(*group.hierarchy, group.directory.get());
-    }
-  }
-  for (const Group& group : groups_) {
-    // The freezer's group knows every process; without one each group is tried.
-    if (group.hierarchy->has_freezer) return kill_v1(group.directory.get(), true);
-  }
-  for (const Group& group : groups_) VARVE_TRY(kill_v1(group.directory.get(), false));
-  return {};
 }
 
 Status SandboxCgroup::remove() {

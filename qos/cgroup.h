@@ -39,7 +39,7 @@ struct CgroupHierarchy {
 class CgroupHost {
  public:
   /// @param mount_path  Where cgroup filesystems are mounted; tests pass a plain directory.
-  /// Errors: kUnsupported when there is none or when no hierarchy can be written.
+  /// Errors: kUnsupported when there is none.
   static Result<CgroupHost> probe(const std::string& mount_path = "/sys/fs/cgroup");
   /// The same in two steps: v2, where a process can be born, and v1, which it joins later on.
   /// Between the two the host has its v2 hierarchy only.
@@ -96,9 +96,8 @@ class SandboxCgroup {
   std::vector<int> join_fds() const;
 
   Result<CgroupUsage> usage() const;
-  /// SIGKILL to every process of the groups, also those being forked meanwhile.
-  Status kill();
-  /// kill() if anything is left, then removes the groups.
+  /// Removes the groups, with their processes: SIGKILL to each, also to those being forked
+  /// meanwhile.
   Status remove();
 
  private:
