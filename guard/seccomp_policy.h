@@ -7,9 +7,10 @@ namespace varve::guard {
 
 /// The system call policy of sandboxes, as data. The generator (seccomp_gen.cc) compiles it at
 /// build time, so that a launch costs no libseccomp; seccomp_policy_test runs the generated program
-/// against these lists. Three answers exist:
+/// against these lists. The answers:
 ///  - allowed;
 ///  - EPERM for calls that are known and refused;
+///  - ENOTTY for ioctl requests that are unknown, as of a file that has none of them;
 ///  - ENOSYS for everything else, so that C libraries fall back as on an older kernel.
 /// Calls of other architectures than the one built for (32-bit, x32) answer ENOSYS.
 

@@ -11,7 +11,7 @@
 #include "chunkstore/format/layer.h"
 
 /// How one chunk is stored: a zstd frame (RFC 8878, no dictionary), or its raw bytes where the
-/// frame would not be smaller. Defined by varve-store(5), section PACKS.
+/// frame would not be smaller. Defined by varve-store(5), section CHUNKS.
 namespace varve::chunkstore {
 
 /// No zstd level, but parameters of ours that depend on the chunk's content, between those of

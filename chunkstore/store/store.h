@@ -60,7 +60,7 @@ class Store {
 
   /// Durable when it returns. False when the object was there already (and was left alone).
   virtual Result<bool> put_if_absent(std::string_view key, ByteView bytes, Deadline deadline) = 0;
-  /// Creates or replaces atomically; for refs, leases and `current` only.
+  /// Creates or replaces atomically; for refs, leases, tombstones and `current` only.
   virtual Status replace(std::string_view key, ByteView bytes, Deadline deadline) = 0;
   /// For packs, which are written in pieces.
   virtual Result<std::unique_ptr<ObjectWriter>> create() = 0;
