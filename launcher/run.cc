@@ -148,10 +148,12 @@ Result<UniqueFd> open_stats(const Spec& spec) {
   return in_context(open_file(spec.stats_path, O_WRONLY | O_CREAT | O_TRUNC), "--stats");
 }
 
-/// Blocks what is passed on to the command, from the time when there is somebody to pass it to.
-Status block_forwarded() {
-  const sigset_t forwarded = forwarded_signals();
-  if (::sigprocmask(SIG_BLOCK, &forwarded, nullptr) != 0) return fail_errno("blocking signals");
+/// Blocks what is passed on to the command, from the time when there is somebody to pass it to, and
+/// SIGPIPE: that nobody reads what is said here must not end the command.
+Status block_signals() {
+  sigset_t blocked = forwarded_signals();
+  ::sigaddset(&blocked, SIGPIPE);
+  if (::sigprocmask(SIG_BLOCK, &blocked, nullptr) != 0) return fail_errno("blocking signals");
   return {};
 }
 
@@ -196,7 +198,7 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   VARVE_TRY(host.cgroup.create_joined(host.cgroups));
   VARVE_TRY(take_image(attached, true));
   VARVE_TRY(finish_plan(plan, spec, attached.image, host.slot.number()));
-  VARVE_TRY(block_forwarded());
+  VARVE_TRY(block_signals());
   VARVE_ASSIGN(StartedSandbox sandbox,
                start.finish(std::move(attached.mounts), host.cgroup.join_fds()));
   if (makes_namespace) VARVE_TRY(keep_empty_namespace(attached.client));

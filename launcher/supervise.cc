@@ -58,6 +58,8 @@ Status read_report(Watch& watch) {
     VARVE_ASSIGN(TerminalRelay relay,
                  TerminalRelay::create(std::move(master), STDIN_FILENO, STDOUT_FILENO));
     watch.relay.emplace(std::move(relay));
+    // It was made with the size that the caller's terminal had before the image was there.
+    watch.relay->resize();
     return {};
   }
   // The first one counts: a command that could not be executed ends as well.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -67,12 +68,14 @@ void set_long_log_aside(const std::string& path) {
   (void)::rename(path.c_str(), (path + ".1").c_str());
 }
 
-/// In the new process: its own session, no descriptor of ours but the log.
+/// In the new process: its own session, no descriptor but the log.
 [[noreturn]] void become_varvefs(const std::string& program, const std::string& run_dir, int log) {
   ::setsid();
   if (::chdir("/") != 0) ::_exit(126);
   const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null < 0 || ::dup2(null, 0) < 0 || ::dup2(log, 1) < 0 || ::dup2(log, 2) < 0) ::_exit(126);
+  // Those of the caller, who may wait for the end of a pipe or hold a lock by one.
+  if (::syscall(SYS_close_range, 3, ~0U, 0) != 0) ::_exit(126);
   const char* argv[] = {"varvefs",  "--run-dir",    run_dir.c_str(),
                         "--linger", kLingerSeconds, nullptr};
   ::execv(program.c_str(), const_cast<char**>(argv));

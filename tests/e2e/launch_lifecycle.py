@@ -12,6 +12,7 @@ import glob
 import http.client
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -236,6 +237,16 @@ def check_a_started_varvefs_leaves_no_zombie(node):
     check(run.returncode == 0, "and ends well")
 
 
+def check_a_started_varvefs_holds_nothing_of_its_caller(node):
+    read_end, write_end = os.pipe()
+    run = subprocess.run(node.command("base:1", "--", "true"), pass_fds=(write_end,), timeout=120)
+    os.close(write_end)
+    readable = select.select([read_end], [], [], 5)[0]
+    check(run.returncode == 0 and readable and os.read(read_end, 1) == b"" and node.status()["pid"],
+          "a varvefs that a run starts keeps no pipe of the run's caller open")
+    os.close(read_end)
+
+
 def end_varvefs(node):
     pid = node.status()["pid"]
     os.kill(pid, signal.SIGTERM)
@@ -285,6 +296,8 @@ def main():
         check_mount(node)
         end_varvefs(node)
         check_a_started_varvefs_leaves_no_zombie(node)
+        end_varvefs(node)
+        check_a_started_varvefs_holds_nothing_of_its_caller(node)
         end_varvefs(node)
         check(open("/proc/self/mountinfo").read().count(directory) == before, "no mount is left")
     finally:

@@ -4,6 +4,7 @@
 #include <pty.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <unistd.h>
@@ -125,6 +126,14 @@ TEST_F(LaunchRunTest, ASignalWithoutAHandlerEndsTheCommand) {
   ASSERT_TRUE(running.wait_for("ready"));
   ASSERT_EQ(::kill(running.pid, SIGTERM), 0);
   EXPECT_EQ(running.wait(), 128 + SIGTERM);
+}
+
+TEST_F(LaunchRunTest, ACallerThatIgnoresTheEndsOfChildrenHearsOfThisOne) {
+  std::vector<std::string> words{"env", "--ignore-signal=CHLD"};
+  for (const std::string& word : command({"base", "--", "sh", "-c", "exit 7"}))
+    words.push_back(word);
+  const Result result = execute(words);
+  EXPECT_EQ(result.status, 7) << result.err;
 }
 
 TEST_F(LaunchRunTest, OrphansAreReaped) {
@@ -288,6 +297,35 @@ TEST_F(LaunchRunTest, ATerminalsOutputThatNobodyReadsDoesNotKeepARunFromEnding) 
   ::usleep(100'000);  // Until it has more to write.
   ASSERT_EQ(::kill(running.pid, SIGTERM), 0);
   EXPECT_EQ(running.wait(), 128 + SIGTERM);
+}
+
+TEST_F(LaunchRunTest, ATerminalsReaderThatGoesDoesNotEndTheCommand) {
+  Running running = start(
+      {"-t", "base", "--", "sh", "-c",
+       "trap 'echo more; echo and more; grep -q SigBlk:.0000000000000000 /proc/self/status && "
+       "exit 7' USR1; echo ready; while :; do sleep 0.05; done"});
+  ASSERT_TRUE(running.wait_for("ready"));
+  running.out.reset();
+  ASSERT_EQ(::kill(running.pid, SIGUSR1), 0);
+  EXPECT_EQ(running.wait(), 7);
+}
+
+TEST_F(LaunchRunTest, AResizeDuringTheSetUpReachesTheSandbox) {
+  const std::string image = directory() + "/images/slow";
+  ASSERT_EQ(::symlink("base.erofs", (image + ".erofs").c_str()), 0);
+  // The image is not told before its configuration is: when somebody opens this for writing.
+  ASSERT_EQ(::mkfifo((image + ".config").c_str(), 0600), 0);
+  Terminal terminal(
+      command({"-it", "slow", "--", "sh", "-c",
+               "while [ \"$(stty size)\" != '44 111' ]; do sleep 0.05; done; echo resized"}));
+  while (execute({"pgrep", "-P", std::to_string(terminal.pid)}).status != 0) ::usleep(1000);
+  winsize size{};
+  size.ws_row = 44;
+  size.ws_col = 111;
+  ASSERT_EQ(::ioctl(terminal.master, TIOCSWINSZ, &size), 0);
+  ASSERT_TRUE(UniqueFd(::open((image + ".config").c_str(), O_WRONLY | O_CLOEXEC)));
+  EXPECT_TRUE(terminal.wait_for("resized")) << terminal.seen;
+  EXPECT_EQ(terminal.wait(), 0);
 }
 
 TEST_F(LaunchRunTest, AFailedTerminalRunRestoresTheTerminal) {
