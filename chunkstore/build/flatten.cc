@@ -184,7 +184,7 @@ Status Flattener::place(const MergedNode& merged, const erofs::Inode& inode, Nod
   }
   node.content = ContentKind::kPlacedMap;
   node.content_index = inode.layout_word & erofs::kChunkFormatBitsMask;
-  const uint64_t unit_bytes = uint64_t{kBlockBytes} << node.content_index;
+  const uint64_t unit_bytes = erofs::map_chunk_bytes(inode.layout_word);
   for (const erofs::Extent& extent : extents) {
     for (uint64_t at = 0; at < extent.size; at += unit_bytes) {
       if (!extent.image_offset) {

@@ -108,6 +108,11 @@ inline constexpr uint32_t kChunkFormatBitsMask = 0x1F;
 inline constexpr uint32_t kChunkFormatIndexes = 0x20;
 inline constexpr uint32_t kChunkFormatKnown = kChunkFormatBitsMask | kChunkFormatIndexes;
 
+/// Bytes of one chunk of a map whose inode has chunk format `format`.
+constexpr uint64_t map_chunk_bytes(uint32_t format) {
+  return uint64_t{kBlockBytes} << (format & kChunkFormatBitsMask);
+}
+
 struct ChunkIndex {
   uint16_t advise;     // 0
   uint16_t device_id;  // 2

@@ -67,9 +67,9 @@ MergedTree::MergedTree(std::vector<const Reader*> layers) : layers_(std::move(la
   VARVE_CHECK(!layers_.empty());
 }
 
-uint64_t MergedTree::image_bytes() const {
+uint64_t MergedTree::tree_bytes_max() const {
   uint64_t bytes = 0;
-  for (const Reader* layer : layers_) bytes += layer->source().size();
+  for (const Reader* layer : layers_) bytes += layer->source().tree_bytes_max();
   return bytes;
 }
 

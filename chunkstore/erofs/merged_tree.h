@@ -54,8 +54,8 @@ class MergedTree {
   /// kNotFound names the component.
   Result<MergedNode> walk(std::string_view path) const;
 
-  /// Sum of the images' sizes: a bound of what they can hold.
-  uint64_t image_bytes() const;
+  /// Sum over the layers: a bound of what their trees can hold.
+  uint64_t tree_bytes_max() const;
   const Reader& reader(const MergedNode& node) const { return *layers_[node.identity().layer]; }
   Result<Inode> inode(const MergedNode& node) const;
   /// As a process on the mounted overlay sees them: overlayfs's own attributes are gone and escaped

@@ -27,7 +27,7 @@ struct Level {
 Status walk_tree(const MergedTree& tree, const MergedNode& start, const std::string& start_path,
                  const std::function<Status(const WalkStep&)>& visit) {
   std::string path = start_path;
-  uint64_t entries_left = tree.image_bytes() / kDirentBytesMin;
+  uint64_t entries_left = tree.tree_bytes_max() / kDirentBytesMin;
   std::vector<Level> levels;
   const auto descend = [&](const MergedNode& directory) -> Status {
     if (levels.size() >= kDepthMax) {

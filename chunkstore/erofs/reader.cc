@@ -195,7 +195,7 @@ Result<Reader::ChunkMap> Reader::chunk_map(const Inode& file) const {
   if ((file.layout_word & 0xFFFF & ~kChunkFormatKnown) != 0)
     return fail(ErrorCode::kUnsupported, at(file.nid, file.body_offset) + ": unknown chunk format");
   ChunkMap map;
-  map.chunk_bytes = uint64_t{kBlockBytes} << (file.layout_word & kChunkFormatBitsMask);
+  map.chunk_bytes = map_chunk_bytes(file.layout_word);
   map.entry_bytes = (file.layout_word & kChunkFormatIndexes) != 0 ? sizeof(ChunkIndex) : 4;
   map.map_offset = align_up(file.body_offset + file.xattr_size, map.entry_bytes);
   const uint64_t chunk_count =

@@ -14,6 +14,7 @@ class MetadataFile : public chunkstore::erofs::ImageSource {
 
   /// Of the whole image: extents of file data are valid although they cannot be read here.
   uint64_t size() const override { return image_bytes_; }
+  uint64_t tree_bytes_max() const override { return metadata_bytes_; }
   /// kCorruption past the metadata region: nothing that a tree consists of may lie there.
   Status read(uint64_t offset, MutableByteView to) override;
   uint64_t metadata_bytes() const { return metadata_bytes_; }

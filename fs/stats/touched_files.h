@@ -22,7 +22,8 @@ struct TouchedFiles {
 };
 
 /// Walks the layer's tree. Identical files share pages: those count for one of them.
-/// Cost: one pass over the metadata region; reads no data. Errors: kCorruption.
+/// Cost: one pass over the metadata region, which is not trusted, and by the runs of touched pages;
+/// reads no data. Errors: kCorruption.
 Result<TouchedFiles> find_touched_files(AttachedLayer& layer);
 
 }  // namespace varve::fs

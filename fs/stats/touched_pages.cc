@@ -14,6 +14,28 @@ uint64_t bit_range(uint64_t first, uint64_t end) {
 
 }  // namespace
 
+void PageRuns::append(uint64_t first, uint64_t end) {
+  if (!runs_.empty() && runs_.rbegin()->second == first) {
+    runs_.rbegin()->second = end;
+  } else {
+    runs_.emplace_hint(runs_.end(), first, end);
+  }
+}
+
+uint64_t PageRuns::take(uint64_t first, uint64_t end) {
+  uint64_t count = 0;
+  auto at = runs_.upper_bound(first);
+  if (at != runs_.begin() && std::prev(at)->second > first) --at;
+  while (at != runs_.end() && at->first < end) {
+    const auto [run_first, run_end] = *at;
+    at = runs_.erase(at);
+    if (run_first < first) runs_.emplace(run_first, first);
+    if (run_end > end) at = runs_.emplace(end, run_end).first;
+    count += std::min(run_end, end) - std::max(run_first, first);
+  }
+  return count;
+}
+
 TouchedPages::TouchedPages(uint64_t image_bytes)
     : page_count_((image_bytes + kPageBytes - 1) / kPageBytes),
       blocks_((page_count_ + kWordsInBlock * 64 - 1) / (kWordsInBlock * 64)) {}
@@ -53,6 +75,24 @@ void TouchedPages::mark(uint64_t offset, uint64_t size) {
                      std::memory_order_relaxed);
     page = word_end;
   }
+}
+
+PageRuns TouchedPages::runs() const {
+  PageRuns runs;
+  for (uint64_t block = 0; block < blocks_.size(); ++block) {
+    if (blocks_[block].load(std::memory_order_acquire) == nullptr) continue;
+    for (uint64_t i = block * kWordsInBlock; i < (block + 1) * kWordsInBlock; ++i) {
+      uint64_t bits = word(i);
+      for (unsigned at = 0; bits != 0;) {
+        const auto gap = static_cast<unsigned>(std::countr_zero(bits));
+        const auto size = static_cast<unsigned>(std::countr_one(bits >> gap));
+        runs.append(i * 64 + at + gap, i * 64 + at + gap + size);
+        at += gap + size;
+        bits = gap + size == 64 ? 0 : bits >> (gap + size);
+      }
+    }
+  }
+  return runs;
 }
 
 bool TouchedPages::contains(uint64_t page) const {

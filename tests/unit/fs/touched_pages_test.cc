@@ -42,6 +42,35 @@ TEST(TouchedPagesTest, CrossesWordsAndBlocks) {
   EXPECT_FALSE(pages.contains(block + 2));
 }
 
+TEST(TouchedPagesTest, RunsAreWhatWasMarked) {
+  TouchedPages pages(uint64_t{1} << 34);
+  const uint64_t block = 512 * 64;
+  pages.mark(0, 1);
+  pages.mark(62 * 4096, 4 * 4096);               // Over the end of a word,
+  pages.mark((3 * block - 1) * 4096, 2 * 4096);  // and of a block.
+  pages.mark(128 * 4096, 64 * 4096);             // A whole word.
+  PageRuns runs = pages.runs();
+  EXPECT_EQ(runs.take(0, 1), 1u);
+  EXPECT_EQ(runs.take(62, 66), 4u);
+  EXPECT_EQ(runs.take(128, 192), 64u);
+  EXPECT_EQ(runs.take(0, 3 * block), 1u);
+  EXPECT_EQ(runs.take(0, UINT64_MAX), 1u);
+  EXPECT_EQ(TouchedPages(1 << 20).runs().take(0, UINT64_MAX), 0u);
+}
+
+TEST(PageRunsTest, APageIsTakenOnce) {
+  PageRuns runs;
+  runs.append(10, 20);
+  runs.append(20, 30);
+  runs.append(40, 50);
+  EXPECT_EQ(runs.take(12, 14), 2u);
+  EXPECT_EQ(runs.take(11, 15), 2u);
+  EXPECT_EQ(runs.take(0, 10), 0u);
+  EXPECT_EQ(runs.take(25, 45), 10u);
+  EXPECT_EQ(runs.take(0, 100), 1u + 10u + 5u);
+  EXPECT_EQ(runs.take(0, 100), 0u);
+}
+
 TEST(TouchedPagesTest, ManyThreadsCountEachPageOnce) {
   TouchedPages pages(64 << 20);
   std::vector<std::thread> threads;

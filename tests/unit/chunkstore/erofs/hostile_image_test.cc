@@ -5,6 +5,7 @@
 #include <functional>
 
 #include "chunkstore/erofs/crc32c.h"
+#include "chunkstore/erofs/merged_walk.h"
 #include "chunkstore/erofs/reader.h"
 #include "tests/unit/chunkstore/erofs/memory_image.h"
 #include "tests/unit/chunkstore/erofs/mkfs_image.h"
@@ -209,6 +210,37 @@ TEST_F(HostileImageTest, RefusesWrongChunkMaps) {
                  set<uint32_t>(map + entry - 4, 0xFFFFFFF0));
   expect_refused(chunked_, ErrorCode::kCorruption, "map outside",
                  set<uint64_t>(file + 8, uint64_t{1} << 40));
+}
+
+/// An image whose tree lies in its first bytes, by its own account.
+class NarrowImage final : public ImageSource {
+ public:
+  NarrowImage(ImageSource& image, uint64_t tree_bytes_max)
+      : image_(image), tree_bytes_max_(tree_bytes_max) {}
+  uint64_t size() const override { return image_.size(); }
+  uint64_t tree_bytes_max() const override { return tree_bytes_max_; }
+  Status read(uint64_t offset, MutableByteView to) override { return image_.read(offset, to); }
+
+ private:
+  ImageSource& image_;
+  const uint64_t tree_bytes_max_;
+};
+
+TEST_F(HostileImageTest, AWalkEndsWhereMoreEntriesComeThanTheTreeHasRoomFor) {
+  constexpr uint64_t kEntryBytesMin = 13;
+  for (const uint64_t count_max : {1u, 2u}) {
+    MemoryImage image(plain_);
+    NarrowImage narrow(image, count_max * kEntryBytesMin);
+    const auto reader = Reader::open(narrow);
+    ASSERT_TRUE(reader.has_value());
+    const MergedTree tree({&*reader});
+    const Status walked =
+        walk_tree(tree, *tree.root(), "", [](const WalkStep&) -> Status { return {}; });
+    EXPECT_EQ(walked.has_value(), count_max == 2) << "there are two entries";
+    if (!walked) {
+      EXPECT_EQ(walked.error().code(), ErrorCode::kCorruption);
+    }
+  }
 }
 
 }  // namespace
