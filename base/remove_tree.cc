@@ -17,6 +17,9 @@
 namespace varve {
 namespace {
 
+// A directory may hold millions of entries: so many are listed at a time.
+constexpr size_t kListedCountMax = 4096;
+
 struct Entry {
   std::string name;
   bool is_directory;
@@ -32,6 +35,7 @@ Result<UniqueFd> open_below(int directory, const char* name) {
   return fd;
 }
 
+/// The first entries, at most kListedCountMax.
 Result<std::vector<Entry>> list(int directory) {
   const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (copy < 0) return fail_errno("listing a directory");
@@ -41,8 +45,11 @@ Result<std::vector<Entry>> list(int directory) {
     return fail_errno("listing a directory");
   }
   std::vector<Entry> entries;
-  errno = 0;
-  while (const dirent* entry = ::readdir(stream.get())) {
+  while (entries.size() < kListedCountMax) {
+    errno = 0;
+    const dirent* entry = ::readdir(stream.get());
+    if (entry == nullptr && errno != 0) return fail_errno("listing a directory");
+    if (entry == nullptr) break;
     const std::string_view name = entry->d_name;
     if (name == "." || name == "..") continue;
     bool is_directory = entry->d_type == DT_DIR;
@@ -53,27 +60,28 @@ Result<std::vector<Entry>> list(int directory) {
     }
     entries.push_back({std::string(name), is_directory});
   }
-  if (errno != 0) return fail_errno("listing a directory");
   return entries;
 }
 
 /// Empties `child`, moving its non-empty directories into `top` under fresh names.
 Status empty_directory(int top, int child, uint64_t& counter) {
-  VARVE_ASSIGN(const std::vector<Entry> entries, list(child));
-  for (const Entry& entry : entries) {
-    const char* name = entry.name.c_str();
-    if (!entry.is_directory) {
-      if (::unlinkat(child, name, 0) != 0) return fail_errno("removing " + quoted(entry.name));
-      continue;
+  for (;;) {
+    VARVE_ASSIGN(const std::vector<Entry> entries, list(child));
+    for (const Entry& entry : entries) {
+      const char* name = entry.name.c_str();
+      if (!entry.is_directory) {
+        if (::unlinkat(child, name, 0) != 0) return fail_errno("removing " + quoted(entry.name));
+        continue;
+      }
+      if (::unlinkat(child, name, AT_REMOVEDIR) == 0) continue;
+      for (;;) {
+        const std::string moved = "\x01removing." + std::to_string(counter++);
+        if (::renameat2(child, name, top, moved.c_str(), RENAME_NOREPLACE) == 0) break;
+        if (errno != EEXIST) return fail_errno("moving " + quoted(entry.name));
+      }
     }
-    if (::unlinkat(child, name, AT_REMOVEDIR) == 0) continue;
-    for (;;) {
-      const std::string moved = "\x01removing." + std::to_string(counter++);
-      if (::renameat2(child, name, top, moved.c_str(), RENAME_NOREPLACE) == 0) break;
-      if (errno != EEXIST) return fail_errno("moving " + quoted(entry.name));
-    }
+    if (entries.size() < kListedCountMax) return {};
   }
-  return {};
 }
 
 }  // namespace

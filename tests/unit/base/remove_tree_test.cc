@@ -48,6 +48,19 @@ TEST_F(RemoveTreeTest, DepthHasNoLimit) {
   EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &files), 0);
 }
 
+TEST_F(RemoveTreeTest, DirectoriesLargerThanOneListingAreEmptied) {
+  const std::string tree = directory_->path() + "/t";
+  for (const std::string& name : {tree, tree + "/sub", tree + "/sub/sub"}) {
+    ASSERT_EQ(::mkdir(name.c_str(), 0700), 0);
+    for (int i = 0; i < 5000; ++i) {
+      ASSERT_EQ(::mknod((name + "/" + std::to_string(i)).c_str(), S_IFREG | 0600, 0), 0);
+    }
+  }
+  const Status status = remove_tree(tree);
+  EXPECT_TRUE(status) << status.error().to_string();
+  EXPECT_FALSE(exists("t"));
+}
+
 TEST_F(RemoveTreeTest, LinksAreRemovedAndNeverFollowed) {
   ASSERT_TRUE(make_directories(directory_->path() + "/t/sub"));
   ASSERT_TRUE(make_directories(directory_->path() + "/keep"));
