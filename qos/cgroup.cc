@@ -9,6 +9,8 @@
 
 #include <cerrno>
 #include <charconv>
+#include <iterator>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/file_io.h"
@@ -19,6 +21,7 @@ namespace {
 constexpr char kNamePrefix[] = "varve-";
 constexpr char kParentName[] = "varve";
 constexpr char kControllersFile[] = "cgroup.controllers";
+constexpr const char* kV1Names[] = {"memory", "cpu", "pids", "freezer"};
 constexpr int kMakeAttemptsMax = 100;
 constexpr int64_t kRemoveTimeoutMs = 5000;
 constexpr uint32_t kCpuPeriodUsec = 100'000;
@@ -237,19 +240,21 @@ Result<CgroupHost> CgroupHost::begin_probe(const std::string& mount_path) {
       add_v2(std::move(unified), "unified", *controllers);
     }
   }
-  host.top_ = std::move(top);
+  static_assert(std::size(kV1Names) == std::tuple_size_v<decltype(host.v1_roots_)>);
+  for (size_t i = 0; i < host.v1_roots_.size(); ++i) {
+    // A v2 group kills and freezes by itself; a v1 freezer is one more group to make.
+    if (kV1Names[i] == std::string_view("freezer") && !host.hierarchies_.empty()) continue;
+    host.v1_roots_[i].reset(::openat(top.get(), kV1Names[i], O_PATH | O_DIRECTORY | O_CLOEXEC));
+  }
+  host.is_complete_ = false;
   return host;
 }
 
 Status CgroupHost::finish_probe() {
-  if (is_complete()) return {};
-  const UniqueFd top = std::move(top_);
-  const bool has_v2 = !hierarchies_.empty();
-  for (const char* name : {"memory", "cpu", "pids", "freezer"}) {
-    const std::string_view controller = name;
-    // A v2 group kills and freezes by itself; a v1 freezer is one more group to make.
-    if (controller == "freezer" && has_v2) continue;
-    UniqueFd root(::openat(top.get(), name, O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (std::exchange(is_complete_, true)) return {};
+  for (size_t i = 0; i < v1_roots_.size(); ++i) {
+    UniqueFd root = std::move(v1_roots_[i]);
+    const std::string_view controller = kV1Names[i];
     if (!root || !exists(root.get(), "tasks")) continue;
     CgroupHierarchy hierarchy;
     hierarchy.has_memory = controller == "memory";
@@ -257,7 +262,7 @@ Status CgroupHost::finish_probe() {
     hierarchy.has_pids = controller == "pids";
     hierarchy.has_freezer = controller == "freezer";
     hierarchy.root = std::move(root);
-    hierarchy.name = name;
+    hierarchy.name = controller;
     hierarchies_.push_back(std::move(hierarchy));
   }
   if (hierarchies_.empty()) {

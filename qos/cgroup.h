@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -46,7 +47,7 @@ class CgroupHost {
   static Result<CgroupHost> begin_probe(const std::string& mount_path = "/sys/fs/cgroup");
   /// Idempotent. Does not move the hierarchies that are known already. Errors: those of probe().
   Status finish_probe();
-  bool is_complete() const { return !top_; }
+  bool is_complete() const { return is_complete_; }
 
   const std::vector<CgroupHierarchy>& hierarchies() const { return hierarchies_; }
   bool has_memory() const;
@@ -54,10 +55,14 @@ class CgroupHost {
   bool has_pids() const;
 
  private:
-  static constexpr size_t kHierarchyCountMax = 5;  // unified and four of v1.
+  static constexpr size_t kV1CountMax = 4;
+  static constexpr size_t kHierarchyCountMax = kV1CountMax + 1;  // And unified.
 
   std::vector<CgroupHierarchy> hierarchies_;
-  UniqueFd top_;  // Where v1 is still to be looked for; else empty.
+  bool is_complete_ = true;
+  // Between the steps: what may be tops of v1 hierarchies, opened early, for the caller may leave
+  // its mount namespace meanwhile, and the mounts of one that nobody is in come apart.
+  std::array<UniqueFd, kV1CountMax> v1_roots_;
 };
 
 /// The groups of one sandbox: `varve-<name>` at the top of every hierarchy that is used, but

@@ -136,6 +136,15 @@ TEST_F(LaunchRunTest, ACallerThatIgnoresTheEndsOfChildrenHearsOfThisOne) {
   EXPECT_EQ(result.status, 7) << result.err;
 }
 
+TEST_F(LaunchRunTest, TheOnlyProcessOfItsMountNamespaceRunsAsWell) {
+  // When it leaves that for its sandbox's, the kernel takes the mounts there apart.
+  std::vector<std::string> words{"unshare", "--mount"};
+  for (const std::string& word : command({"--memory", "64M", "base", "--", "true"}))
+    words.push_back(word);
+  const Result result = execute(words);
+  EXPECT_EQ(result.status, 0) << result.err;
+}
+
 TEST_F(LaunchRunTest, OrphansAreReaped) {
   const Result result =
       sh("sandbox_probe orphans; i=0; "
