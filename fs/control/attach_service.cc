@@ -90,9 +90,10 @@ void AttachService::attach(AttachRequest request, Done done) {
   }
   const Deadline deadline = deadline_after_ms(options_.attach_deadline_ms);
   FetchPool& pool = (*found)->pool();
-  pool.submit_task([this, session = std::move(*found), request = std::move(request),
-                    done = std::move(done),
-                    deadline] { done(attach_now(session, request, deadline)); });
+  Status submitted =
+      pool.submit_task([this, session = std::move(*found), request = std::move(request), done,
+                        deadline] { done(attach_now(session, request, deadline)); });
+  if (!submitted) done(tl::unexpected(std::move(submitted).error()));
 }
 
 std::shared_ptr<Attachment> AttachService::attach_at_once(const AttachRequest& request) {

@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <system_error>
+
 #include "fs/cpu_placement.h"
 
 namespace varve::fs {
@@ -56,18 +58,23 @@ void FetchPool::submit(std::shared_ptr<ReadOperation> read) {
   {
     std::lock_guard lock(mutex_);
     reads_.push_back(std::move(read));
-    start_thread_if_needed();
+    static_cast<void>(start_thread_if_needed());
   }
   work_available_.notify_one();
 }
 
-void FetchPool::submit_task(std::function<void()> task) {
+Status FetchPool::submit_task(std::function<void()> task) {
   {
     std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
-    start_thread_if_needed();
+    Status started = start_thread_if_needed();
+    if (!started && threads_.empty()) {
+      tasks_.pop_back();
+      return started;
+    }
   }
   work_available_.notify_one();
+  return {};
 }
 
 void FetchPool::submit_ahead(AheadWork work) {
@@ -76,7 +83,7 @@ void FetchPool::submit_ahead(AheadWork work) {
     if (stopping_ || ahead_.size() >= kAheadQueueCountMax) return;
     ahead_.push_back(std::move(work));
     if (!can_take_ahead()) return;
-    start_thread_if_needed();
+    static_cast<void>(start_thread_if_needed());
   }
   work_available_.notify_one();
 }
@@ -92,10 +99,16 @@ bool FetchPool::is_idle() {
   return reads_.empty() && tasks_.empty() && ahead_.empty() && idle_count_ == threads_.size();
 }
 
-void FetchPool::start_thread_if_needed() {
+Status FetchPool::start_thread_if_needed() {
   const size_t ahead_count = can_take_ahead() ? 1 : 0;
-  if (stopping_ || idle_count_ >= reads_.size() + tasks_.size() + ahead_count) return;
-  if (threads_.size() < thread_count_max_) threads_.emplace_back([this] { run(); });
+  if (stopping_ || idle_count_ >= reads_.size() + tasks_.size() + ahead_count) return {};
+  if (threads_.size() >= thread_count_max_) return {};
+  try {
+    threads_.emplace_back([this] { run(); });
+  } catch (const std::system_error& error) {
+    return fail(ErrorCode::kUnavailable, std::string("starting a thread: ") + error.what());
+  }
+  return {};
 }
 
 std::vector<std::shared_ptr<ReadOperation>> FetchPool::take_batch() {

@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/error.h"
 #include "fs/fetch/read_ahead.h"
 #include "fs/fetch/read_operation.h"
 
@@ -48,8 +49,10 @@ class FetchPool {
   /// Queues a read. While all threads are busy, reads that continue one another are taken as one
   /// batch, of at most kBatchBytesMax.
   void submit(std::shared_ptr<ReadOperation> read);
-  /// Queues other work against the store (an attach).
-  void submit_task(std::function<void()> task);
+  /// Queues other work against the store (an attach). kUnavailable when no thread runs and none can
+  /// be started: the task was dropped then. Once there is one, work never lacks a thread; where the
+  /// system has no more of them, those that run do it all.
+  Status submit_task(std::function<void()> task);
   /// Queues read-ahead, which runs when nothing else waits, on at most half of the threads. Drops
   /// it when the queue is full.
   void submit_ahead(AheadWork work);
@@ -62,7 +65,7 @@ class FetchPool {
 
  private:
   void run();
-  void start_thread_if_needed();
+  Status start_thread_if_needed();
   bool can_take_ahead() const { return !ahead_.empty() && ahead_running_count_ < ahead_count_max_; }
   std::vector<std::shared_ptr<ReadOperation>> take_batch();
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -101,6 +102,53 @@ TEST(FetchPoolTest, AThreadThatHangsDoesNotHoldUpTheOthers) {
   EXPECT_FALSE(pool.stop(deadline_after_ms(1)));
   notes.go.set_value();
   EXPECT_TRUE(pool.stop(kNoDeadline));
+}
+
+// Root is exempt from the limit.
+void forbid_more_threads() {
+  const rlimit none{1, 1};
+  if (geteuid() == 0 && setresuid(65534, 65534, 65534) != 0) _exit(2);
+  if (setrlimit(RLIMIT_NPROC, &none) != 0) _exit(2);
+}
+
+void do_all_work_with_the_threads_there_are() {
+  FakeRequest request;
+  Notes notes;
+  notes.go.set_value();
+  FetchPool pool(4, [&] { return std::make_unique<NotingExecutor>(notes); });
+  std::promise<void> running;
+  std::promise<void> gone;
+  if (!pool.submit_task([&] {
+        running.set_value();
+        gone.get_future().wait();
+      })) {
+    _exit(3);
+  }
+  running.get_future().wait();
+  forbid_more_threads();
+  pool.submit(read_at(request, 0, 4096));
+  pool.submit_ahead({nullptr, {7, 1}, kNoDeadline, -1});
+  std::promise<void> done;
+  if (!pool.submit_task([&] { done.set_value(); })) _exit(3);
+  gone.set_value();
+  done.get_future().wait();
+  _exit(notes.batch_sizes == std::vector<size_t>{1} ? 0 : 1);
+}
+
+void refuse_work_without_a_thread() {
+  Notes notes;
+  FetchPool pool(4, [&] { return std::make_unique<NotingExecutor>(notes); });
+  forbid_more_threads();
+  const Status submitted = pool.submit_task([] { _exit(3); });
+  _exit(!submitted && submitted.error().code() == ErrorCode::kUnavailable ? 0 : 1);
+}
+
+TEST(FetchPoolTest, WhereNoThreadCanBeStartedThoseThatRunDoAllTheWork) {
+  EXPECT_EXIT(do_all_work_with_the_threads_there_are(), testing::ExitedWithCode(0), "");
+}
+
+TEST(FetchPoolTest, WorkIsRefusedWhereNotEvenOneThreadCanBeStarted) {
+  EXPECT_EXIT(refuse_work_without_a_thread(), testing::ExitedWithCode(0), "");
 }
 
 TEST(FetchPoolTest, StopDropsWhatIsQueued) {
