@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <exception>
 
 #include "base/clock.h"
 #include "base/file_io.h"
@@ -85,7 +86,8 @@ Status Daemon::take_run_directory() {
 }
 
 Status Daemon::mount() {
-  mountpoint_ = options_.mountpoint.empty() ? options_.run_directory + "/mnt" : options_.mountpoint;
+  mountpoint_ = resolved_mount_point(options_.mountpoint.empty() ? options_.run_directory + "/mnt"
+                                                                 : options_.mountpoint);
   VARVE_TRY(remove_stale_mounts(mountpoint_));
   VARVE_TRY(in_context(make_directories(mountpoint_, kRunDirectoryMode), "--mountpoint"));
   VARVE_ASSIGN(MountPoint mounted, MountPoint::create(mountpoint_));
@@ -211,6 +213,15 @@ bool Daemon::stop() {
   return all_ended;
 }
 
+// The libraries say by exceptions that there are no descriptors or threads for them.
+Status start(Daemon& daemon) {
+  try {
+    return daemon.start();
+  } catch (const std::exception& error) {
+    return fail(ErrorCode::kUnavailable, std::string("starting: ") + error.what());
+  }
+}
+
 }  // namespace
 
 const char* version() {
@@ -221,7 +232,7 @@ Result<bool> run_daemon(const DaemonOptions& options, const LogSink& log,
                         const std::function<void()>& ready) {
   // Not destroyed while a thread of it hangs in a store.
   auto daemon = std::make_unique<Daemon>(options, log);
-  Status started = daemon->start();
+  Status started = start(*daemon);
   if (started) daemon->run(ready);
   const bool all_ended = daemon->stop();
   if (!all_ended) {

@@ -4,10 +4,13 @@
 #include <spawn.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
+#include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <climits>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <sstream>
@@ -132,6 +135,12 @@ Status detach_by_helper(const std::string& path) {
   return {};
 }
 
+// Where this process may not look, the kernel answers by itself, and with zeros.
+bool is_served(const std::string& path) {
+  struct statfs status;
+  return statfs(path.c_str(), &status) == 0 && status.f_bsize != 0;
+}
+
 // mountinfo(5) writes space, tab, newline and backslash as \ooo.
 std::string unescape_octal(std::string_view text) {
   std::string result;
@@ -149,11 +158,15 @@ std::string unescape_octal(std::string_view text) {
 
 }  // namespace
 
-MountPoint::MountPoint(std::string path, UniqueFd fuse_fd, bool by_helper)
-    : path_(std::move(path)), fuse_fd_(std::move(fuse_fd)), by_helper_(by_helper) {}
+MountPoint::MountPoint(std::string path, UniqueFd parent_fd, UniqueFd fuse_fd, bool by_helper)
+    : path_(std::move(path)),
+      parent_fd_(std::move(parent_fd)),
+      fuse_fd_(std::move(fuse_fd)),
+      by_helper_(by_helper) {}
 
 MountPoint::MountPoint(MountPoint&& other) noexcept
     : path_(std::move(other.path_)),
+      parent_fd_(std::move(other.parent_fd_)),
       fuse_fd_(std::move(other.fuse_fd_)),
       by_helper_(other.by_helper_),
       is_mounted_(std::exchange(other.is_mounted_, false)) {}
@@ -164,8 +177,19 @@ MountPoint::~MountPoint() {
 
 Result<MountPoint> MountPoint::create(const std::string& path) {
   const bool is_root = geteuid() == 0;
+  VARVE_ASSIGN(UniqueFd parent,
+               open_file(path.substr(0, path.rfind('/') + 1), O_PATH | O_DIRECTORY));
   VARVE_ASSIGN(UniqueFd fd, is_root ? mount_as_root(path) : mount_by_helper(path));
-  return MountPoint(path, std::move(fd), !is_root);
+  return MountPoint(path, std::move(parent), std::move(fd), !is_root);
+}
+
+// Its path, also after a directory above it was renamed. Without /proc that is not known.
+std::string MountPoint::place() const {
+  char parent[PATH_MAX];
+  const std::string link = "/proc/self/fd/" + std::to_string(parent_fd_.get());
+  const ssize_t size = readlink(link.c_str(), parent, sizeof(parent));
+  if (size <= 1) return path_;
+  return std::string(parent, static_cast<size_t>(size)) + path_.substr(path_.rfind('/'));
 }
 
 Status MountPoint::set_readahead_kb(int readahead_kb) const {
@@ -178,8 +202,10 @@ Status MountPoint::set_readahead_kb(int readahead_kb) const {
 
 Status MountPoint::unmount() {
   if (!std::exchange(is_mounted_, false)) return {};
-  if (by_helper_) return detach_by_helper(path_);
-  if (umount2(path_.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) && errno != EINVAL) {
+  if (by_helper_) return detach_by_helper(place());
+  // Somebody else may have unmounted it, and removed the directory.
+  if (umount2(place().c_str(), MNT_DETACH | UMOUNT_NOFOLLOW) && errno != EINVAL &&
+      errno != ENOENT) {
     return fail_errno("unmounting '" + path_ + "'");
   }
   return {};
@@ -187,14 +213,24 @@ Status MountPoint::unmount() {
 
 Result<bool> MountPoint::unmount_if_unused() {
   if (by_helper_) {
-    VARVE_ASSIGN(const HelperEnd end, run_fusermount({"fusermount3", "-u", "-q", "--", path_}, -1));
+    VARVE_ASSIGN(const HelperEnd end,
+                 run_fusermount({"fusermount3", "-u", "-q", "--", place()}, -1));
     is_mounted_ = end.status != 0;
-  } else if (umount2(path_.c_str(), UMOUNT_NOFOLLOW) == 0) {
+  } else if (umount2(place().c_str(), UMOUNT_NOFOLLOW) == 0) {
     is_mounted_ = false;
-  } else if (errno != EBUSY) {
+  } else if (errno != EBUSY && errno != EINVAL && errno != ENOENT) {
     return fail_errno("unmounting '" + path_ + "'");
   }
   return !is_mounted_;
+}
+
+std::string resolved_mount_point(const std::string& path) {
+  char resolved[PATH_MAX];
+  if (realpath(path.c_str(), resolved) != nullptr) return resolved;
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos || slash == 0) return path;
+  const std::string parent = resolved_mount_point(path.substr(0, slash));
+  return (parent == "/" ? "" : parent) + path.substr(slash);
 }
 
 Result<MountedAt> find_mount(const std::string& path) {
@@ -225,6 +261,9 @@ Status remove_stale_mounts(const std::string& path) {
     }
     if (mounted->type != kType) {
       return fail(ErrorCode::kBusy, "'" + path + "' is a mount point of type " + mounted->type);
+    }
+    if (is_served(path)) {
+      return fail(ErrorCode::kBusy, "another varvefs has the mount point '" + path + "'");
     }
     if (geteuid() != 0) {
       VARVE_TRY(detach_by_helper(path));

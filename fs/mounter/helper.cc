@@ -117,8 +117,12 @@ Status Helper::drop(const std::string& key) {
   return {};
 }
 
-// Only the socket stays open: above all not /dev/fuse.
+// Only the socket stays open: above all not /dev/fuse, and nothing that whoever started the daemon
+// waits for the end of.
 void close_other_descriptors(int socket) {
+  if (const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC)); null) {
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.get(), fd);
+  }
   if (socket > 3) close_range(3, static_cast<unsigned>(socket) - 1, 0);
   close_range(static_cast<unsigned>(socket) + 1, ~0U, 0);
 }

@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -68,11 +69,80 @@ TEST(FsDaemonTest, EndsWithAnErrorWhenADemandedRingCannotBeHad) {
   EXPECT_FALSE(fs::find_mount(varvefs.mountpoint()));
 }
 
+// A pipe takes the lowest numbers that are free.
+size_t open_descriptor_count() {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                                           std::filesystem::directory_iterator()));
+}
+
+TEST(FsDaemonTest, WithTooFewDescriptorsItSaysSoAndLeavesNoMount) {
+  for (const TransportKind transport : available_transports()) {
+    int status = -1;
+    for (rlim_t more = 0; status != 0; ++more) {
+      ASSERT_LT(more, 100U);
+      VarvefsProcess varvefs(transport);
+      varvefs.options().linger_s = 0;
+      varvefs.set_child_setup([more] {
+        const rlimit few{open_descriptor_count() + more, open_descriptor_count() + more};
+        must(setrlimit(RLIMIT_NOFILE, &few) == 0 ? Status() : fail_errno("setrlimit"));
+      });
+      status = varvefs.start_and_wait();
+      EXPECT_LT(status, 128) << more << ": " << varvefs.log();
+      EXPECT_FALSE(fs::find_mount(varvefs.mountpoint())) << more << ": " << varvefs.log();
+    }
+  }
+}
+
 TEST(FsDaemonTest, ASecondOneInTheSameRunDirectoryIsRefused) {
   VarvefsProcess varvefs(TransportKind::kDev);
   varvefs.start();
   EXPECT_EQ(varvefs.start_and_wait(), error_code_to_exit_status(ErrorCode::kBusy));
   EXPECT_EQ(transport_of(varvefs), "dev");
+}
+
+TEST(FsDaemonTest, AMountPointThatAnotherOneServesIsLeftAlone) {
+  VarvefsProcess first(TransportKind::kDev);
+  first.start();
+  VarvefsProcess second(TransportKind::kDev);
+  second.options().mountpoint = first.mountpoint();
+  EXPECT_EQ(second.start_and_wait(), error_code_to_exit_status(ErrorCode::kBusy));
+  EXPECT_NE(second.log().find("another varvefs has the mount point"), std::string::npos)
+      << second.log();
+  EXPECT_TRUE(fs::find_mount(first.mountpoint()));
+}
+
+TEST(FsDaemonTest, AKilledOneIsFollowedByTheNextAlsoWhereItsRunDirectoryIsASymlink) {
+  VarvefsProcess varvefs(TransportKind::kDev, SharedImage::get().store_directory);
+  const std::string real = varvefs.scratch() + "/real";
+  std::filesystem::create_directory(real);
+  std::filesystem::create_symlink(real, varvefs.options().run_directory);
+  varvefs.start();
+  EXPECT_TRUE(fs::find_mount(real + "/mnt"));
+  EXPECT_EQ(varvefs.log().find("warning"), std::string::npos) << varvefs.log();
+  varvefs.kill();
+  varvefs.start();
+  ControlClient client = varvefs.connect();
+  const std::string tree = VarvefsProcess::tree_of(varvefs.attach(client, "app:v1"));
+  EXPECT_EQ(compare_trees(SharedImage::get().source, tree), std::vector<std::string>());
+  EXPECT_EQ(varvefs.stop(), 0);
+  EXPECT_FALSE(fs::find_mount(real + "/mnt"));
+}
+
+TEST(FsDaemonTest, UnmountsWhereverItsRunDirectoryWasMovedTo) {
+  for (const bool lingers : {true, false}) {
+    VarvefsProcess varvefs(TransportKind::kDev);
+    if (lingers) varvefs.options().linger_s = 0;
+    varvefs.start();
+    const std::string elsewhere = varvefs.scratch() + "/elsewhere";
+    {
+      ControlClient keeps_it_alive = varvefs.connect();
+      ASSERT_TRUE(keeps_it_alive.get("/v1/status"));
+      std::filesystem::rename(varvefs.options().run_directory, elsewhere);
+    }
+    EXPECT_TRUE(fs::find_mount(elsewhere + "/mnt"));
+    EXPECT_EQ(lingers ? varvefs.wait() : varvefs.stop(), 0);
+    EXPECT_FALSE(fs::find_mount(elsewhere + "/mnt")) << varvefs.log();
+  }
 }
 
 TEST(FsDaemonTest, EndsByItselfWhenItsLingerTimeIsOver) {
@@ -180,10 +250,30 @@ TEST(FsDaemonTest, TheHostSeesNoMountButTheOne) {
   EXPECT_EQ(mount_count(), before + 1);
 }
 
+TEST(FsDaemonTest, ItsHelperHoldsNoOutputOfWhoeverStartedIt) {
+  VarvefsProcess varvefs(TransportKind::kDev);
+  int output[2];
+  ASSERT_EQ(pipe2(output, O_CLOEXEC), 0);
+  varvefs.set_child_setup([&] {
+    dup2(output[1], STDOUT_FILENO);
+    dup2(output[1], STDERR_FILENO);
+  });
+  varvefs.start();
+  const std::string pid = std::to_string(varvefs.pid());
+  const Bytes helper = read_file("/proc/" + pid + "/task/" + pid + "/children", 4096).value();
+  const std::string fds =
+      "/proc/" + std::to_string(std::stoi(std::string(as_text(helper)))) + "/fd";
+  for (const auto& fd : std::filesystem::directory_iterator(fds)) {
+    EXPECT_FALSE(std::filesystem::read_symlink(fd).string().starts_with("pipe:")) << fd;
+  }
+  close(output[0]);
+  close(output[1]);
+}
+
 TEST(FsDaemonTest, AnUnmountFromOutsideEndsIt) {
   VarvefsProcess varvefs(TransportKind::kDev);
   varvefs.start();
-  must(fs::remove_stale_mounts(varvefs.mountpoint()));
+  ASSERT_EQ(umount2(varvefs.mountpoint().c_str(), MNT_DETACH), 0);
   EXPECT_EQ(varvefs.wait(), 0);
   EXPECT_NE(varvefs.log().find("was unmounted"), std::string::npos) << varvefs.log();
 }

@@ -136,6 +136,19 @@ TEST_P(FsUnprivilegedTest, EndsByItselfWhenItsLingerTimeIsOver) {
   EXPECT_EQ(varvefs_.start_and_wait(), 0) << varvefs_.log();
 }
 
+TEST_P(FsUnprivilegedTest, UnmountsWhereverItsRunDirectoryWasMovedTo) {
+  const std::string elsewhere = varvefs_.scratch() + "/home/elsewhere";
+  varvefs_.options().linger_s = 0;
+  varvefs_.start();
+  {
+    ControlClient keeps_it_alive = varvefs_.connect();
+    ASSERT_TRUE(keeps_it_alive.get("/v1/status"));
+    std::filesystem::rename(varvefs_.options().run_directory, elsewhere);
+  }
+  EXPECT_EQ(varvefs_.wait(), 0) << varvefs_.log();
+  EXPECT_FALSE(fs::find_mount(elsewhere + "/mnt"));
+}
+
 TEST_P(FsUnprivilegedTest, DoesNotEndWhileItIsInUse) {
   varvefs_.options().linger_s = 0;
   varvefs_.start();
