@@ -35,9 +35,9 @@
 
 #include "base/clock.h"
 #include "base/file_io.h"
+#include "base/mount_api.h"
 #include "base/remove_tree.h"
 #include "guard/seccomp_policy.h"
-#include "launcher/mount_api.h"
 
 namespace {
 
@@ -246,8 +246,8 @@ void prepare_crun(const Options& options, CrunWorker& worker, int index, bool fi
       as_bytes(crun_config(options, worker.id, std::string(as_text(spec)), filter))));
   worker.user_namespace = make_user_namespace();
   const UniqueFd lower =
-      need(launcher::new_mount("erofs", {{"source", options.image_file}}, MOUNT_ATTR_RDONLY));
-  need(launcher::move_mount_to(lower.get(), AT_FDCWD, worker.bundle + "/lower"));
+      need(new_mount("erofs", {{"source", options.image_file}}, MOUNT_ATTR_RDONLY));
+  need(move_mount_to(lower.get(), AT_FDCWD, worker.bundle + "/lower"));
 }
 
 void launch_crun(const Options& options, const CrunWorker& worker) {
@@ -257,10 +257,10 @@ void launch_crun(const Options& options, const CrunWorker& worker) {
     if (::mkdir((upper_path + name).c_str(), 0755) != 0) die(name);
   }
   {
-    const UniqueFd lower = need(launcher::clone_mount(AT_FDCWD, worker.bundle + "/lower"));
-    need(launcher::idmap_mount(lower.get(), worker.user_namespace.get()));
-    const UniqueFd upper = need(launcher::clone_mount(AT_FDCWD, upper_path));
-    need(launcher::idmap_mount(upper.get(), worker.user_namespace.get()));
+    const UniqueFd lower = need(clone_mount(AT_FDCWD, worker.bundle + "/lower"));
+    need(idmap_mount(lower.get(), worker.user_namespace.get()));
+    const UniqueFd upper = need(clone_mount(AT_FDCWD, upper_path));
+    need(idmap_mount(upper.get(), worker.user_namespace.get()));
     const UniqueFd context(::fsopen("overlay", FSOPEN_CLOEXEC));
     const UniqueFd u = need(open_file_at(upper.get(), "upper", O_PATH));
     const UniqueFd w = need(open_file_at(upper.get(), "work", O_PATH));
@@ -268,15 +268,15 @@ void launch_crun(const Options& options, const CrunWorker& worker) {
         ::fsconfig(context.get(), FSCONFIG_SET_FD, "upperdir", nullptr, u.get()) != 0 ||
         ::fsconfig(context.get(), FSCONFIG_SET_FD, "workdir", nullptr, w.get()) != 0)
       die("overlay");
-    need(launcher::set_mount_options(
+    need(set_mount_options(
         context.get(),
         {{"xino", "on"}, {"metacopy", "off"}, {"redirect_dir", "nofollow"}, {"volatile", ""}}));
     ::setfsuid(kFirstHostId);
     ::setfsgid(kFirstHostId);
-    const UniqueFd root = need(launcher::create_mount(context.get(), 0));
+    const UniqueFd root = need(create_mount(context.get(), 0));
     ::setfsuid(0);
     ::setfsgid(0);
-    need(launcher::move_mount_to(root.get(), AT_FDCWD, worker.bundle + "/rootfs"));
+    need(move_mount_to(root.get(), AT_FDCWD, worker.bundle + "/rootfs"));
   }
   spawn_and_wait({options.crun, "run", "--bundle", worker.bundle, worker.id});
   if (::umount2((worker.bundle + "/rootfs").c_str(), 0) != 0) die("umount");

@@ -10,8 +10,9 @@
 #include <cerrno>
 #include <string>
 
+#include "base/file_io.h"
+#include "base/mount_api.h"
 #include "guard/masks.h"
-#include "launcher/mount_api.h"
 
 namespace varve::launcher {
 namespace {

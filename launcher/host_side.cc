@@ -17,9 +17,10 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/file_io.h"
+#include "base/mount_api.h"
 #include "launcher/empty_namespace.h"
 #include "launcher/fd_message.h"
-#include "launcher/mount_api.h"
 #include "launcher/overlay.h"
 #include "launcher/slot.h"
 #include "launcher/user_database.h"

@@ -13,9 +13,9 @@
 #include <optional>
 
 #include "base/file_io.h"
+#include "base/mount_api.h"
 #include "launcher/control_client.h"
 #include "launcher/json_text.h"
-#include "launcher/mount_api.h"
 #include "launcher/overlay.h"
 #include "launcher/varvefs_starter.h"
 

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "base/error.h"
+#include "base/mount_api.h"
 #include "base/unique_fd.h"
-#include "launcher/mount_api.h"
 
 namespace varve::launcher {
 

@@ -13,8 +13,9 @@
 #include <map>
 
 #include "base/file_io.h"
+#include "base/mount_api.h"
+#include "fs/mounter/erofs_mount.h"
 #include "fs/mounter/message.h"
-#include "fs/mounter/mount_api.h"
 
 namespace varve::fs::mounter {
 namespace {
@@ -46,11 +47,8 @@ Status Helper::set_up() {
   auto dev = open_file("/dev", O_PATH | O_DIRECTORY);
   if (!dev) return fail(std::move(dev).error(), "opening /dev");
   dev_fd_ = std::move(*dev);
-  if (unshare(CLONE_NEWNS)) return fail_errno("making a mount namespace");
+  VARVE_TRY(unshare_mounts());
   const char* scratch = options_.scratch_directory.c_str();
-  if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr)) {
-    return fail_errno("making the namespace private");
-  }
   if (::mount("varvefs-mounts", scratch, "tmpfs", MS_NOSUID | MS_NODEV | MS_NOEXEC,
               "size=1m,nr_inodes=20000,mode=0700")) {
     return fail_errno("mounting a tmpfs");
@@ -82,7 +80,7 @@ Result<UniqueFd> Helper::make_loop_mount(int layer_fd) {
 
 Status Helper::mount(int mount_root_fd, const std::string& key, Message& answer) {
   if (const auto found = mounts_.find(key); found != mounts_.end()) {
-    VARVE_ASSIGN(answer.fd, clone_mount(found->second));
+    VARVE_ASSIGN(answer.fd, clone_mount(AT_FDCWD, found->second));
     return {};
   }
   VARVE_ASSIGN(const UniqueFd layer,
@@ -90,20 +88,20 @@ Status Helper::mount(int mount_root_fd, const std::string& key, Message& answer)
   auto mounted = make_mount(layer.get());
   if (chdir("/")) return fail_errno("leaving the layer's directory");
   if (!mounted) return tl::unexpected(std::move(mounted).error());
-  if (!options_.attached_only && clone_detached_mount(mounted->get())) {
+  if (!options_.attached_only && clone_mount(mounted->get(), "")) {
     answer.operation = kOriginal;
     answer.fd = std::move(*mounted);
     return {};
   }
   const std::string path = "/" + std::to_string(next_number_++);
   if (mkdir(path.c_str(), 0700)) return fail_errno("mkdir");
-  Status attached = attach_mount(mounted->get(), path);
+  Status attached = move_mount_to(mounted->get(), AT_FDCWD, path);
   if (!attached) {
     rmdir(path.c_str());
     return tl::unexpected(std::move(attached).error());
   }
   mounts_.emplace(key, path);
-  VARVE_ASSIGN(answer.fd, clone_mount(path));
+  VARVE_ASSIGN(answer.fd, clone_mount(AT_FDCWD, path));
   return {};
 }
 

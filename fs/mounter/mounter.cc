@@ -11,9 +11,9 @@
 #include <cerrno>
 
 #include "base/file_io.h"
+#include "base/mount_api.h"
 #include "fs/mounter/helper.h"
 #include "fs/mounter/message.h"
-#include "fs/mounter/mount_api.h"
 
 namespace varve::fs {
 namespace {
@@ -61,14 +61,14 @@ Mounter::~Mounter() {
 Result<UniqueFd> Mounter::mount(const std::string& key) {
   std::lock_guard lock(mutex_);
   if (const auto original = originals_.find(key); original != originals_.end()) {
-    return mounter::clone_detached_mount(original->second.get());
+    return clone_mount(original->second.get(), "");
   }
   // Opened for the request only: a helper that kept it would keep the mount busy.
   VARVE_ASSIGN(UniqueFd root, open_file(mountpoint_, O_PATH | O_DIRECTORY));
   auto answer = request(mounter::kMount, key, std::move(root));
   if (!answer) return fail(std::move(answer).error(), "mounting the image of '" + key + "'");
   if (answer->operation != mounter::kOriginal) return std::move(answer->fd);
-  VARVE_ASSIGN(UniqueFd clone, mounter::clone_detached_mount(answer->fd.get()));
+  VARVE_ASSIGN(UniqueFd clone, clone_mount(answer->fd.get(), ""));
   originals_.emplace(key, std::move(answer->fd));
   return clone;
 }
@@ -78,7 +78,7 @@ UniqueFd Mounter::mount_at_once(const std::string& key) {
   if (!lock) return {};
   const auto original = originals_.find(key);
   if (original == originals_.end()) return {};
-  auto clone = mounter::clone_detached_mount(original->second.get());
+  auto clone = clone_mount(original->second.get(), "");
   return clone ? std::move(*clone) : UniqueFd();
 }
 

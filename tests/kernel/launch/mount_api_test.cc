@@ -1,4 +1,4 @@
-#include "launcher/mount_api.h"
+#include "base/mount_api.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 
 #include "base/temp_dir.h"
 
-namespace varve::launcher {
+namespace varve {
 namespace {
 
 TEST(MountApiTest, AChrootWithoutAMountAtItsRootIsRefusedByName) {
@@ -24,4 +24,4 @@ TEST(MountApiTest, AChrootWithoutAMountAtItsRootIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace varve::launcher
+}  // namespace varve

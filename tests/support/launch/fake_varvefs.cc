@@ -25,8 +25,8 @@
 
 #include "base/file_io.h"
 #include "base/hash.h"
+#include "base/mount_api.h"
 #include "launcher/fd_message.h"
-#include "launcher/mount_api.h"
 
 namespace {
 
@@ -94,14 +94,14 @@ class FakeVarvefs {
   Result<UniqueFd> mount_of(const std::string& name) {
     const std::string directory = run_dir_ + "/fake-" + name;
     if (mounted_.count(name) == 0) {
-      VARVE_ASSIGN(const UniqueFd mount,
-                   launcher::new_mount("erofs", {{"source", images_ + "/" + name + ".erofs"}},
-                                       MOUNT_ATTR_RDONLY));
+      VARVE_ASSIGN(
+          const UniqueFd mount,
+          new_mount("erofs", {{"source", images_ + "/" + name + ".erofs"}}, MOUNT_ATTR_RDONLY));
       VARVE_TRY(make_directories(directory));
-      VARVE_TRY(launcher::move_mount_to(mount.get(), AT_FDCWD, directory));
+      VARVE_TRY(move_mount_to(mount.get(), AT_FDCWD, directory));
       mounted_[name] = true;
     }
-    return launcher::clone_mount(AT_FDCWD, directory);
+    return clone_mount(AT_FDCWD, directory);
   }
 
   Answer attach(const json::object& request) {

@@ -1,4 +1,4 @@
-#include "launcher/mount_api.h"
+#include "base/mount_api.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -6,7 +6,9 @@
 
 #include <cerrno>
 
-namespace varve::launcher {
+#include "base/bytes.h"
+
+namespace varve {
 namespace {
 
 /// The kernel's own words about why a filesystem refused, "" when there are none. Each read of a
@@ -97,4 +99,4 @@ Status move_mount_to(int mount, int directory, const std::string& path) {
   return {};
 }
 
-}  // namespace varve::launcher
+}  // namespace varve

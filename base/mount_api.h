@@ -7,10 +7,9 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/file_io.h"
 #include "base/unique_fd.h"
 
-namespace varve::launcher {
+namespace varve {
 
 // The new mount API with Results. Every tree is detached until it is moved somewhere.
 
@@ -28,11 +27,12 @@ Result<UniqueFd> new_mount(const std::string& type, const MountOptions& options,
 /// filesystem wrote into the context's log.
 Result<UniqueFd> create_mount(int context, unsigned attributes);
 /// A detached clone of one mount, without what is mounted below it; an empty path means the
-/// directory itself.
+/// directory itself. Errors: errno EINVAL for a detached mount before Linux 6.15, which clones
+/// attached ones only.
 Result<UniqueFd> clone_mount(int directory, const std::string& path);
 Status set_mount_attributes(int mount, mount_attr attributes);
 /// Maps the ids of a detached mount through a user namespace.
 Status idmap_mount(int mount, int user_namespace);
 Status move_mount_to(int mount, int directory, const std::string& path);
 
-}  // namespace varve::launcher
+}  // namespace varve

@@ -5,8 +5,7 @@
 #include "base/error.h"
 #include "base/unique_fd.h"
 
-/// The new mount API (fsopen(2) and its kin), which glibc 2.36 declares but whose constants differ
-/// between headers.
+/// Mounts of EROFS images, from the file itself or by way of a loop device.
 namespace varve::fs::mounter {
 
 /// A detached, read-only mount of a fresh EROFS superblock.
@@ -20,16 +19,6 @@ Result<UniqueFd> make_erofs_mount(const std::string& source, bool directio);
 /// Whether the kernel mounts EROFS from files (Linux 6.12 and newer). Leaves a socket with that
 /// name behind, relative to the working directory.
 bool can_mount_files(const std::string& socket_name);
-
-/// A detached clone of the mount at `path`.
-Result<UniqueFd> clone_mount(const std::string& path);
-
-/// A detached clone of a detached mount that make_erofs_mount() made, in whatever mount namespace.
-/// Errors: errno EINVAL before Linux 6.15, which clones attached mounts only.
-Result<UniqueFd> clone_detached_mount(int mount_fd);
-
-/// Puts a detached mount at `path`.
-Status attach_mount(int mount_fd, const std::string& path);
 
 /// A free loop device over `image_fd`, read-only, gone with its last user.
 ///
