@@ -88,10 +88,13 @@ Result<bool> Reader::read_header(Block& block) {
   return true;
 }
 
-Result<std::string> Reader::read_record_body(const Block& block) {
+Result<std::string> Reader::read_record_body(const Block& block, uint64_t bytes_before) {
   VARVE_ASSIGN(const uint64_t size, natural(block, kSize, "size"));
   if (size > kRecordBytesMax) {
     return invalid("extension record of " + std::to_string(size) + " bytes is too large");
+  }
+  if (size > kRecordBytesMax - bytes_before) {
+    return invalid("extension records of one member are too large together");
   }
   std::string body(size, '\0');
   VARVE_TRY(take({reinterpret_cast<uint8_t*>(body.data()), body.size()}));
@@ -103,6 +106,7 @@ Result<bool> Reader::read_extensions(Block& block, PaxFields& fields) {
   std::optional<std::string> gnu_name;
   std::optional<std::string> gnu_link;
   PaxFields own = global_;
+  uint64_t own_record_bytes = 0;
   for (;;) {
     VARVE_ASSIGN(const bool has_header, read_header(block));
     const char type = static_cast<char>(block[kTypeOffset]);
@@ -111,7 +115,9 @@ Result<bool> Reader::read_extensions(Block& block, PaxFields& fields) {
       return false;
     }
     if (type != 'x' && type != 'g' && type != 'L' && type != 'K' && type != 'V') break;
-    VARVE_ASSIGN(std::string body, read_record_body(block));
+    VARVE_ASSIGN(std::string body,
+                 read_record_body(block, global_record_bytes_ + own_record_bytes));
+    (type == 'g' ? global_record_bytes_ : own_record_bytes) += body.size();
     if (type == 'x') VARVE_TRY(apply_pax_records(body, own));
     if (type == 'L') gnu_name = without_trailing_nul(std::move(body));
     if (type == 'K') gnu_link = without_trailing_nul(std::move(body));

@@ -64,7 +64,8 @@ class Reader {
   };
 
   Result<bool> read_header(Block& block);
-  Result<std::string> read_record_body(const Block& block);
+  /// @param bytes_before  Of the records that the member has already.
+  Result<std::string> read_record_body(const Block& block, uint64_t bytes_before);
   /// Consumes `x`, `g`, `L`, `K` and `V` members in front of the real one; false at the end.
   Result<bool> read_extensions(Block& block, PaxFields& fields);
   Status fill_member(const Block& block, const PaxFields& fields, Member& member);
@@ -90,9 +91,11 @@ class Reader {
   std::vector<SparseRun> runs_;  // ascending; one run for a plain file
   size_t run_index_ = 0;
   PaxFields global_;
+  uint64_t global_record_bytes_ = 0;
 };
 
-/// Longest pax, long-name or long-link record, bytes.
+/// Bytes of the pax, long-name and long-link records in front of a member, with all global ones
+/// before.
 inline constexpr uint64_t kRecordBytesMax = 16 << 20;
 
 }  // namespace varve::chunkstore::tar

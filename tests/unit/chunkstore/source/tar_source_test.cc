@@ -254,6 +254,19 @@ TEST(TarSourceTest, DamagedHeadersAndRecordsAreRefused) {
           "too large");
 }
 
+TEST(TarSourceTest, RecordsThatAreTooMuchTogetherAreRefused) {
+  const std::string value(6 << 20, 'v');
+  for (const char type : {'x', 'g'}) {
+    TarBuilder tar;
+    for (const char* name : {"user.a", "user.b", "user.c"}) {
+      tar.pax({{std::string("SCHILY.xattr.") + name, value}}, type);
+      // Global records add up whatever lies between them.
+      if (type == 'g') tar.member({.name = name});
+    }
+    failure(tar.member({.name = "f"}).bytes(), "together");
+  }
+}
+
 TEST(TarSourceTest, AnArchiveCutAnywhereIsAnError) {
   const std::string whole = TarBuilder()
                                 .member({.name = "first"}, "content")
