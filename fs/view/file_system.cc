@@ -20,6 +20,8 @@ using tl::unexpected;
 namespace {
 
 constexpr uint32_t kBlockBytes = 4096;
+// Places in a directory are signed; of node ids only the top bit is always set.
+constexpr uint64_t kOffsetMask = ~uint64_t{0} >> 1;
 
 template <class T>
 size_t put(Request& request, const T& value) {
@@ -301,14 +303,20 @@ FileSystem::Reply FileSystem::read_synthetic_directory(const Node& node, uint64_
   } else {
     return unexpected(ENOTDIR);
   }
+  // Layers come and go while somebody lists them: the place of an entry is its own, by its node id,
+  // and does not depend on who is there before it.
+  std::ranges::sort(children, {}, &std::pair<std::string, uint64_t>::second);
+  constexpr uint64_t kDotCount = 2;
   children.insert(children.begin(), {{".", node.id}, {"..", node.id}});
   DirectoryWriter writer(to, with_attributes);
-  for (size_t i = offset; i < children.size(); ++i) {
+  for (size_t i = 0; i < children.size(); ++i) {
     const auto& [name, id] = children[i];
+    const uint64_t next_offset = i < kDotCount ? i + 1 : (id & kOffsetMask) + kDotCount + 1;
+    if (next_offset <= offset) continue;
     if (!writer.fits(name)) break;
     const bool is_file = node.kind == Node::Kind::kLayer && name == kImageName;
     // No attributes: the kernel looks up what it is asked for, and only then holds it.
-    writer.add(name, id, is_file ? DT_REG : DT_DIR, i + 1, {});
+    writer.add(name, id, is_file ? DT_REG : DT_DIR, next_offset, {});
   }
   return writer.size();
 }

@@ -4,6 +4,7 @@
 #include <sys/xattr.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <set>
 
@@ -141,6 +142,46 @@ TEST_P(FsViewsTest, UnknownDomainsAndLayersAreAbsentAndAppearWhenTheyAreAttached
     names.insert(entry.path().filename());
   }
   EXPECT_EQ(names, std::set<std::string>{"default"});
+}
+
+// Asks for few entries at a time, and nothing in advance.
+std::vector<std::string> next_names(int directory) {
+  alignas(8) char buffer[512];
+  const ssize_t size = getdents64(directory, buffer, sizeof(buffer));
+  std::vector<std::string> names;
+  for (ssize_t at = 0; at < size;) {
+    const auto* entry = reinterpret_cast<const dirent64*>(buffer + at);
+    names.emplace_back(entry->d_name);
+    at += entry->d_reclen;
+  }
+  return names;
+}
+
+TEST_P(FsViewsTest, WhatStaysIsListedOnceWhileOtherLayersComeAndGo) {
+  constexpr int kDomainCount = 200;
+  ControlClient client = varvefs_.connect();
+  std::map<std::string, std::string> leases;
+  for (int i = 0; i < kDomainCount; ++i) {
+    const std::string domain = "d" + std::to_string(i);
+    leases[domain] = varvefs_.attach(client, "app:v1", domain).body.at("lease").as_string();
+  }
+  const UniqueFd directory = open_file(varvefs_.mountpoint(), O_RDONLY | O_DIRECTORY).value();
+  std::multiset<std::string> seen;
+  std::set<std::string> gone;
+  for (auto names = next_names(directory.get()); !names.empty();
+       names = next_names(directory.get())) {
+    seen.insert(names.begin(), names.end());
+    // Some of those that were listed, and in their place others.
+    for (const std::string& name : names) {
+      if (!leases.contains(name) || gone.size() == kDomainCount / 4) continue;
+      ASSERT_EQ(client.post("/v1/detach", {{"lease", leases[name]}}).value().status, 200);
+      gone.insert(name);
+      varvefs_.attach(client, "app:v1", "new-" + name);
+    }
+    while (client.get("/v1/status").value().body.at("layers").to_number<int>() != kDomainCount) {
+    }
+  }
+  for (const auto& [domain, lease] : leases) EXPECT_EQ(seen.count(domain), 1U) << domain;
 }
 
 TEST_P(FsViewsTest, NothingCanBeWritten) {
