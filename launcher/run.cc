@@ -65,8 +65,27 @@ Status keep_empty_namespace(ControlClient& client) {
   return {};
 }
 
-/// What a run holds on the host, in the order in which it is made; undone in the other one.
+/// What a run holds on the host, in the order in which it is made.
 struct HostState {
+  HostState(qos::CgroupHost cgroup_host, Slot own_slot, qos::SandboxCgroup own_cgroup)
+      : cgroups(std::move(cgroup_host)), slot(std::move(own_slot)), cgroup(std::move(own_cgroup)) {}
+  HostState(HostState&&) = default;
+  HostState& operator=(HostState&&) = delete;
+  ~HostState() { (void)undo(); }
+  /// Removes everything. The slot, which is what the next run finds, goes when all else has.
+  Status undo() {
+    Status first = cgroup.remove();
+    if (upper) {
+      auto status = upper->remove();
+      if (!status && first) first = std::move(status);
+    }
+    if (!first) {
+      slot.leave();
+      return first;
+    }
+    return slot.release();
+  }
+
   qos::CgroupHost cgroups;
   Slot slot;
   qos::SandboxCgroup cgroup;
@@ -87,12 +106,14 @@ Status make_upper(const Spec& spec, HostState& host) {
   return {};
 }
 
-Result<HostState> prepare_host(const Spec& spec) {
+Result<HostState> prepare_host(const Spec& spec, ToolIo& io) {
   VARVE_ASSIGN(qos::CgroupHost cgroups, qos::CgroupHost::begin_probe());
   VARVE_ASSIGN(SlotPool pool, SlotPool::open(spec.run_dir));
   if (pool.may_have_slots()) {
     VARVE_TRY(cgroups.finish_probe());
-    VARVE_TRY(pool.clean_up_dead(cgroups));
+    for (const Error& error : pool.clean_up_dead(cgroups)) {
+      std::fprintf(io.err, "varve: %s\n", error.to_string().c_str());
+    }
   }
   VARVE_ASSIGN(Slot slot, std::move(pool).claim());
   VARVE_ASSIGN(qos::SandboxCgroup cgroup,
@@ -100,23 +121,17 @@ Result<HostState> prepare_host(const Spec& spec) {
                                           {.memory_bytes_max = spec.memory_bytes_max,
                                            .cpu_milli_max = spec.cpu_milli_max,
                                            .pids_max = spec.pids_max}));
-  HostState host{std::move(cgroups), std::move(slot), std::move(cgroup), std::nullopt};
+  HostState host(std::move(cgroups), std::move(slot), std::move(cgroup));
   VARVE_TRY(make_upper(spec, host));
   return host;
 }
 
 Status clean_up(const Spec& spec, HostState& host, ToolIo& io) {
-  Status first = host.cgroup.remove();
   if (host.upper && spec.keep) {
     std::fprintf(io.err, "varve: written files are in %s/upper\n", host.upper->path().c_str());
     host.upper->keep();
-  } else if (host.upper) {
-    auto status = host.upper->remove();
-    if (!status && first) first = std::move(status);
   }
-  auto status = host.slot.release();
-  if (!status && first) first = std::move(status);
-  return first;
+  return host.undo();
 }
 
 /// docker's conventions: what the command did, or why it was not even started.
@@ -183,7 +198,7 @@ Result<int> run_image(const Spec& spec, ToolIo& io, std::span<char> command_line
   if (stats_file) VARVE_TRY(stats.begin(attached.client));
   // varvefs works on the attach while this process makes its part, and then the child its own.
   VARVE_TRY(ask_for_image(attached.client, spec, true));
-  VARVE_ASSIGN(HostState host, prepare_host(spec));
+  VARVE_ASSIGN(HostState host, prepare_host(spec, io));
   HostInputs inputs{
       .upper_directory = host.upper ? host.upper->fd() : -1,
       .cgroup_into = host.cgroup.clone_into_fd(),

@@ -22,6 +22,9 @@ namespace {
 
 constexpr char kPoolName[] = "/sandboxes";
 constexpr char kUpperLink[] = "upper";
+// In the slot of a dead sandbox that could not be cleaned up: that has been told, and waited for.
+constexpr char kStuckMark[] = "stuck";
+constexpr int64_t kCleanTimeoutMs = 5000;
 constexpr size_t kCleanedCountMax = 64;
 
 std::string cgroup_name_of(int pool, uint32_t number) {
@@ -69,9 +72,10 @@ std::vector<std::string> list_slots(int pool) {
 }
 
 /// Everything recorded in a slot whose lock the caller holds, and the slot itself.
-Status clean_slot(int pool, int directory, const std::string& name,
-                  const qos::CgroupHost& cgroups) {
-  VARVE_TRY(qos::SandboxCgroup::remove_stale(cgroups, cgroup_name_of(pool, *parse_u32(name))));
+Status clean_slot(int pool, int directory, const std::string& name, const qos::CgroupHost& cgroups,
+                  Deadline deadline) {
+  VARVE_TRY(
+      qos::SandboxCgroup::remove_stale(cgroups, cgroup_name_of(pool, *parse_u32(name)), deadline));
   char target[PATH_MAX];
   const ssize_t n = ::readlinkat(directory, kUpperLink, target, sizeof target - 1);
   if (n > 0) {
@@ -80,6 +84,8 @@ Status clean_slot(int pool, int directory, const std::string& name,
     if (::unlinkat(directory, kUpperLink, 0) != 0)
       return fail_errno("removing the record of " + quoted(path));
   }
+  if (::unlinkat(directory, kStuckMark, 0) != 0 && errno != ENOENT)
+    return fail_errno("removing a mark of slot " + quoted(name));
   if (::unlinkat(pool, name.c_str(), AT_REMOVEDIR) != 0)
     return fail_errno("removing slot " + quoted(name));
   return {};
@@ -130,7 +136,9 @@ Result<Slot> SlotPool::claim() && {
                                            quoted(run_dir_) + " are taken");
 }
 
-Status SlotPool::clean_up_dead(const qos::CgroupHost& cgroups) const {
+std::vector<Error> SlotPool::clean_up_dead(const qos::CgroupHost& cgroups) const {
+  std::vector<Error> errors;
+  const Deadline deadline = deadline_after_ms(kCleanTimeoutMs);
   const int pool = directory_.get();
   const std::vector<std::string> names = list_slots(pool);
   const size_t count = std::min(names.size(), kCleanedCountMax);
@@ -139,10 +147,14 @@ Status SlotPool::clean_up_dead(const qos::CgroupHost& cgroups) const {
     const std::string& name = names[(start + i) % names.size()];
     const UniqueFd directory = lock_slot(pool, name.c_str());
     if (!directory) continue;
-    auto status = clean_slot(pool, directory.get(), name, cgroups);
-    if (!status) return fail(std::move(status).error(), "cleaning up after a dead sandbox");
+    const bool is_stuck = ::faccessat(directory.get(), kStuckMark, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+    auto status =
+        clean_slot(pool, directory.get(), name, cgroups, is_stuck ? Deadline::min() : deadline);
+    if (status || is_stuck) continue;
+    (void)::symlinkat(".", directory.get(), kStuckMark);
+    errors.push_back(std::move(status).error().with_context("cleaning up after a dead sandbox"));
   }
-  return {};
+  return errors;
 }
 
 Slot::~Slot() {

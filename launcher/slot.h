@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/error.h"
 #include "base/unique_fd.h"
@@ -28,6 +29,9 @@ class Slot {
   Status record_upper(const std::string& path);
   /// Gives the slot back; everything recorded must be gone.
   Status release();
+  /// Leaves the slot to those who clean up after the dead, as something recorded could not be
+  /// removed.
+  void leave() { directory_.reset(); }
 
  private:
   friend class SlotPool;
@@ -49,7 +53,9 @@ class SlotPool {
   /// Removes what owners left that did not live to do it: processes, cgroups, files, the slot.
   /// Tries at most a bounded number of slots from a random one on, so that a node with thousands of
   /// live sandboxes pays no more than an empty one.
-  Status clean_up_dead(const qos::CgroupHost& cgroups) const;
+  /// @return why it could not be done, once for each slot: whoever comes later tries as well, but
+  ///         waits for nothing and says nothing. What is left of one sandbox stops no other.
+  std::vector<Error> clean_up_dead(const qos::CgroupHost& cgroups) const;
   /// Takes a free slot, and the pool with it. Errors: kUnavailable when all are taken.
   Result<Slot> claim() &&;
 

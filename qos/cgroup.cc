@@ -179,8 +179,8 @@ Status kill_directory(const CgroupHierarchy& hierarchy, int directory) {
 }
 
 /// rmdir; while processes are still leaving (EBUSY) they are killed again and waited for.
-Status remove_directory(const CgroupHierarchy& hierarchy, const std::string& path) {
-  const Deadline deadline = deadline_after_ms(kRemoveTimeoutMs);
+Status remove_directory(const CgroupHierarchy& hierarchy, const std::string& path,
+                        Deadline deadline) {
   for (int round = 0;; ++round) {
     if (::unlinkat(hierarchy.root.get(), path.c_str(), AT_REMOVEDIR) == 0 || errno == ENOENT) {
       return {};
@@ -201,8 +201,8 @@ Status remove_directory(const CgroupHierarchy& hierarchy, const std::string& pat
 }
 
 /// The group, and the parent with its last one.
-Status remove_group(const CgroupHierarchy& hierarchy, const std::string& path) {
-  VARVE_TRY(remove_directory(hierarchy, path));
+Status remove_group(const CgroupHierarchy& hierarchy, const std::string& path, Deadline deadline) {
+  VARVE_TRY(remove_directory(hierarchy, path, deadline));
   if (has_parent(hierarchy)) (void)::unlinkat(hierarchy.root.get(), kParentName, AT_REMOVEDIR);
   return {};
 }
@@ -324,7 +324,7 @@ Status SandboxCgroup::add_group(const CgroupHierarchy& hierarchy) {
   const std::string path = path_in(hierarchy, name_);
   auto made = make_directory(hierarchy, path);
   if (!made && made.error().errno_value() == EEXIST) {
-    VARVE_TRY(remove_directory(hierarchy, path));
+    VARVE_TRY(remove_directory(hierarchy, path, deadline_after_ms(kRemoveTimeoutMs)));
     made = make_directory(hierarchy, path);
   }
   if (!made) return made;
@@ -378,11 +378,14 @@ Status SandboxCgroup::create_joined(const CgroupHost& host) {
   return {};
 }
 
-Status SandboxCgroup::remove_stale(const CgroupHost& host, const std::string& name) {
+Status SandboxCgroup::remove_stale(const CgroupHost& host, const std::string& name,
+                                   Deadline deadline) {
+  Status first;
   for (const CgroupHierarchy& hierarchy : host.hierarchies()) {
-    VARVE_TRY(remove_group(hierarchy, path_in(hierarchy, name)));
+    auto status = remove_group(hierarchy, path_in(hierarchy, name), deadline);
+    if (!status && first) first = std::move(status);
   }
-  return {};
+  return first;
 }
 
 SandboxCgroup::~SandboxCgroup() {
@@ -425,10 +428,12 @@ Result<CgroupUsage> SandboxCgroup::usage() const {
 
 Status SandboxCgroup::remove() {
   Status first;
+  if (groups_.empty()) return first;
+  const Deadline deadline = deadline_after_ms(kRemoveTimeoutMs);
   while (!groups_.empty()) {
     Group group = std::move(groups_.back());
     groups_.pop_back();
-    auto status = remove_group(*group.hierarchy, path_in(*group.hierarchy, name_));
+    auto status = remove_group(*group.hierarchy, path_in(*group.hierarchy, name_), deadline);
     if (!status && first) first = std::move(status);
   }
   return first;

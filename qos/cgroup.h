@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/unique_fd.h"
 
@@ -88,7 +89,9 @@ class SandboxCgroup {
   /// probed to the end.
   Status create_joined(const CgroupHost& host);
   /// Removes what a dead owner left under `name`; nothing there is not an error.
-  static Status remove_stale(const CgroupHost& host, const std::string& name);
+  /// @param deadline  Until when processes that are killed are waited for. The first attempt is
+  ///                  made in any case.
+  static Status remove_stale(const CgroupHost& host, const std::string& name, Deadline deadline);
 
   SandboxCgroup(SandboxCgroup&&) = default;
   SandboxCgroup& operator=(SandboxCgroup&&) = default;

@@ -136,11 +136,12 @@ TEST_F(CgroupTest, StaleGroupsGoWithTheirProcesses) {
   ASSERT_TRUE(cgroup);
   const pid_t bomb = start_bomb(*cgroup);
   ::usleep(20'000);
-  const Status removed = SandboxCgroup::remove_stale(*host, name());
+  const Status removed = SandboxCgroup::remove_stale(*host, name(), deadline_after_ms(5000));
   EXPECT_TRUE(removed) << removed.error().to_string();
   int status = 0;
   EXPECT_EQ(::waitpid(bomb, &status, 0), bomb);
-  EXPECT_TRUE(SandboxCgroup::remove_stale(*host, name())) << "nothing there is not an error";
+  EXPECT_TRUE(SandboxCgroup::remove_stale(*host, name(), deadline_after_ms(5000)))
+      << "nothing there is not an error";
 }
 
 }  // namespace

@@ -55,6 +55,52 @@ TEST_F(LaunchEndTest, AKilledRunTakesItsSandboxAlongAndTheNextCleansUp) {
   EXPECT_EQ(run({"base", "--", "true"}).status, 0);
 }
 
+/// The one group of a sandbox that a run of this suite has in a hierarchy, "" if it has none.
+std::string find_group(const std::string& run_dir) {
+  struct stat pool {};
+  (void)::stat((run_dir + "/sandboxes").c_str(), &pool);
+  const std::string name = std::to_string(pool.st_dev) + "-" + std::to_string(pool.st_ino) + "-";
+  for (const char* parent : {"", "/unified", "/varve"}) {
+    const std::string prefix = parent == std::string("/varve") ? name : "varve-" + name;
+    std::error_code error;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(std::string("/sys/fs/cgroup") + parent, error)) {
+      if (entry.path().filename().string().starts_with(prefix)) return entry.path();
+    }
+  }
+  return "";
+}
+
+TEST_F(LaunchEndTest, WhatIsLeftOfADeadRunStopsNoOther) {
+  Running running = start({"base", "--", "sh", "-c", "echo x >/f; echo ready; sleep 1000"});
+  ASSERT_TRUE(running.wait_for("ready"));
+  // As long as it has a child, the group cannot be removed.
+  const std::string child = find_group(run_dir()) + "/child";
+  ASSERT_EQ(::mkdir(child.c_str(), 0755), 0) << child;
+  ASSERT_EQ(::kill(running.pid, SIGKILL), 0);
+  running.wait();
+  running.rest();
+  const Result first = sh("exit 3");
+  EXPECT_EQ(first.status, 3);
+  EXPECT_NE(first.err.find("cleaning up after a dead sandbox"), std::string::npos) << first.err;
+  const Result second = sh("exit 3");
+  EXPECT_EQ(second.status, 3);
+  EXPECT_EQ(second.err, "");
+  ASSERT_EQ(::rmdir(child.c_str()), 0);
+  EXPECT_EQ(sh("exit 3").status, 3);
+}
+
+TEST_F(LaunchEndTest, WhatARunCannotRemoveIsRemovedByTheNext) {
+  Running running = start({"base", "--", "sh", "-c", "echo x >/f; echo ready; sleep 1000"});
+  ASSERT_TRUE(running.wait_for("ready"));
+  const std::string child = find_group(run_dir()) + "/child";
+  ASSERT_EQ(::mkdir(child.c_str(), 0755), 0) << child;
+  ASSERT_EQ(::kill(running.pid, SIGTERM), 0);
+  EXPECT_EQ(running.wait(), 125);
+  ASSERT_EQ(::rmdir(child.c_str()), 0);
+  EXPECT_EQ(sh("exit 3").status, 3);
+}
+
 TEST_F(LaunchEndTest, RunDirectoriesThatShareAStateDirectoryRemoveNothingOfEachOther) {
   // Their slots have the same numbers: names of written files tell the pools apart.
   Running running = start({"base", "--", "sh", "-c", "echo ready; sleep 1000"});

@@ -34,9 +34,10 @@ class SlotTest : public testing::Test {
     VARVE_ASSIGN(SlotPool pool, SlotPool::open(run_dir_));
     return std::move(pool).claim();
   }
-  Status clean_up_dead() {
-    VARVE_ASSIGN(const SlotPool pool, SlotPool::open(run_dir_));
-    return pool.clean_up_dead(*host_);
+  /// True when nothing is told.
+  bool clean_up_dead() {
+    const auto pool = SlotPool::open(run_dir_);
+    return pool && pool->clean_up_dead(*host_).empty();
   }
   /// What a killed owner leaves: the slot's directory and record without a lock.
   void leave_behind(const std::string& number, const std::string& upper) {
@@ -81,6 +82,24 @@ TEST_F(SlotTest, TheCleanerRemovesWhatDeadOwnersLeft) {
   leave_behind("7", upper);
   EXPECT_TRUE(clean_up_dead());
   EXPECT_FALSE(exists(upper));
+  EXPECT_FALSE(exists(run_dir_ + "/sandboxes/7"));
+}
+
+TEST_F(SlotTest, WhatCannotBeRemovedIsToldOnceAndTriedAgain) {
+  leave_behind("7", directory_->path() + "/state/7");
+  leave_behind("8", directory_->path() + "/state/8");
+  struct stat pool {};
+  ASSERT_EQ(::stat((run_dir_ + "/sandboxes").c_str(), &pool), 0);
+  const std::string group = cgroup_mount_ + "/varve-" + std::to_string(pool.st_dev) + "-" +
+                            std::to_string(pool.st_ino) + "-7";
+  ASSERT_TRUE(make_directories(group + "/child"));
+  EXPECT_FALSE(clean_up_dead());
+  EXPECT_FALSE(exists(run_dir_ + "/sandboxes/8")) << "one sandbox's rest must not keep another's";
+  EXPECT_TRUE(clean_up_dead());
+  EXPECT_TRUE(exists(directory_->path() + "/state/7")) << "processes may still write there";
+  ASSERT_EQ(::rmdir((group + "/child").c_str()), 0);
+  EXPECT_TRUE(clean_up_dead());
+  EXPECT_FALSE(exists(directory_->path() + "/state/7"));
   EXPECT_FALSE(exists(run_dir_ + "/sandboxes/7"));
 }
 
