@@ -3,6 +3,7 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <unistd.h>
+#include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -78,6 +79,101 @@ struct ArchiveDeleter {
 };
 using ArchiveHandle = std::unique_ptr<archive, ArchiveDeleter>;
 
+/// What was read of a stream to see what it is, and then the rest.
+class HeadStream final : public ByteStream {
+ public:
+  HeadStream(Bytes head, std::unique_ptr<ByteStream> rest)
+      : head_(std::move(head)), rest_(std::move(rest)) {}
+
+  Result<size_t> read(MutableByteView to) override {
+    if (used_ == head_.size()) return rest_->read(to);
+    const size_t count = std::min(head_.size() - used_, to.size());
+    copy_bytes(ByteView(head_).subspan(used_, count), to.data());
+    used_ += count;
+    return count;
+  }
+
+  Status skip(uint64_t count) override { return skip_by_reading(*this, count); }
+
+ private:
+  const Bytes head_;
+  size_t used_ = 0;
+  const std::unique_ptr<ByteStream> rest_;
+};
+
+tl::unexpected<Error> damaged_stream(const char* why) {
+  return fail(ErrorCode::kInvalidArgument,
+              std::string("damaged or truncated compressed data: ") + (why ? why : "unknown"));
+}
+
+constexpr uint8_t kGzipMagic[] = {0x1f, 0x8b, 8};  // and the only method there is
+
+/// gzip, by zlib: libarchive's filter does not look at the checksum. What follows the last member
+/// and is none itself is ignored, as by gzip(1).
+class GunzipStream final : public ByteStream {
+ public:
+  explicit GunzipStream(std::unique_ptr<ByteStream> from)
+      : from_(std::move(from)), buffer_(kReadBytes) {}
+  ~GunzipStream() override {
+    if (is_open_) inflateEnd(&zlib_);
+  }
+
+  Status open() {
+    constexpr int kGzipOnly = 16;  // inflateInit2()
+    if (inflateInit2(&zlib_, MAX_WBITS + kGzipOnly) != Z_OK)
+      return fail(ErrorCode::kInternal, "zlib gives no decompressor");
+    is_open_ = true;
+    return {};
+  }
+
+  Result<size_t> read(MutableByteView to) override {
+    zlib_.next_out = to.data();
+    zlib_.avail_out = static_cast<uInt>(std::min<size_t>(to.size(), kReadBytes));
+    const uInt wanted = zlib_.avail_out;
+    while (!at_end_ && zlib_.avail_out == wanted) {
+      if (zlib_.avail_in == 0) VARVE_TRY(fill(0));
+      const int code = inflate(&zlib_, Z_NO_FLUSH);
+      if (code == Z_STREAM_END) {
+        VARVE_TRY(next_member());
+      } else if (code != Z_OK) {
+        const bool is_cut = code == Z_BUF_ERROR && zlib_.avail_in == 0;
+        return damaged_stream(is_cut ? "truncated gzip input" : zlib_.msg);
+      }
+    }
+    return wanted - zlib_.avail_out;
+  }
+
+  Status skip(uint64_t count) override { return skip_by_reading(*this, count); }
+
+ private:
+  /// Reads more input behind the last `kept` bytes of it.
+  Status fill(size_t kept) {
+    std::copy_n(zlib_.next_in, kept, buffer_.data());
+    VARVE_ASSIGN(const size_t got, from_->read(MutableByteView(buffer_).subspan(kept)));
+    zlib_.next_in = buffer_.data();
+    zlib_.avail_in = static_cast<uInt>(kept + got);
+    return {};
+  }
+
+  Status next_member() {
+    while (zlib_.avail_in < sizeof(kGzipMagic)) {
+      const uInt kept = zlib_.avail_in;
+      VARVE_TRY(fill(kept));
+      if (zlib_.avail_in == kept) break;
+    }
+    at_end_ = zlib_.avail_in < sizeof(kGzipMagic) ||
+              !std::equal(std::begin(kGzipMagic), std::end(kGzipMagic), zlib_.next_in);
+    if (!at_end_) inflateReset(&zlib_);
+    return {};
+  }
+
+  const std::unique_ptr<ByteStream> from_;
+  Bytes buffer_;
+  z_stream zlib_ = {};
+  bool is_open_ = false;
+  bool at_end_ = false;
+};
+
 /// One "file" of libarchive's raw format: the stream with every filter undone.
 class FilterStream final : public ByteStream {
  public:
@@ -89,7 +185,6 @@ class FilterStream final : public ByteStream {
     if (!archive_) return fail(ErrorCode::kInternal, "libarchive gives no reader");
     archive* const handle = archive_.get();
     // Missing support is not an error here: such input fails later, as an unknown format.
-    archive_read_support_filter_gzip(handle);
     archive_read_support_filter_bzip2(handle);
     archive_read_support_filter_xz(handle);
     archive_read_support_filter_lzma(handle);
@@ -158,9 +253,7 @@ class FilterStream final : public ByteStream {
 
   tl::unexpected<Error> failure() {
     if (input_error_) return tl::unexpected<Error>(*input_error_);
-    const char* const text = archive_error_string(archive_.get());
-    return fail(ErrorCode::kInvalidArgument,
-                std::string("damaged or truncated compressed data: ") + (text ? text : "unknown"));
+    return damaged_stream(archive_error_string(archive_.get()));
   }
 
   std::unique_ptr<ByteStream> from_;
@@ -195,6 +288,19 @@ std::unique_ptr<ByteStream> open_descriptor(UniqueFd fd) {
 }
 
 Result<std::unique_ptr<ByteStream>> decompress(std::unique_ptr<ByteStream> from) {
+  Bytes head(sizeof(kGzipMagic));
+  for (size_t filled = 0; filled < head.size();) {
+    VARVE_ASSIGN(const size_t got, from->read(MutableByteView(head).subspan(filled)));
+    if (got == 0) head.resize(filled);
+    filled += got;
+  }
+  const bool is_gzip = std::ranges::equal(head, kGzipMagic);
+  from = std::make_unique<HeadStream>(std::move(head), std::move(from));
+  if (is_gzip) {
+    auto stream = std::make_unique<GunzipStream>(std::move(from));
+    VARVE_TRY(stream->open());
+    return std::unique_ptr<ByteStream>(std::move(stream));
+  }
   auto stream = std::make_unique<FilterStream>(std::move(from));
   VARVE_TRY(stream->open());
   return std::unique_ptr<ByteStream>(std::move(stream));

@@ -33,7 +33,8 @@ std::unique_ptr<ByteStream> open_descriptor(UniqueFd fd);
 
 /// `from` without its compression: gzip, bzip2, xz, lzma and zstd (also several streams one after
 /// another) are recognised by their first bytes, anything else passes through unchanged. Done by
-/// libarchive's filters. kInvalidArgument when the compressed stream is damaged or ends early.
+/// zlib and libarchive's filters. kInvalidArgument when the compressed stream is damaged or ends
+/// early, as far as its own checksums tell.
 Result<std::unique_ptr<ByteStream>> decompress(std::unique_ptr<ByteStream> from);
 
 }  // namespace varve::chunkstore

@@ -59,7 +59,16 @@ Status Reader::finish_member() {
   return {};
 }
 
-Status Reader::drain() {
+/// Reads what follows the first block of zeros: a second one, and what does not count.
+Status Reader::read_end() {
+  Block second;
+  for (size_t filled = 0; filled < second.size();) {
+    VARVE_ASSIGN(const size_t got, from_.read(MutableByteView(second).subspan(filled)));
+    if (got == 0) return {};
+    filled += got;
+  }
+  if (!is_zero_block(second))
+    return invalid("one block of zeros with more behind it: the archive is damaged");
   Bytes buffer(64 * 1024);
   for (;;) {
     VARVE_ASSIGN(const size_t got, from_.read(buffer));
@@ -77,7 +86,7 @@ Result<bool> Reader::read_header(Block& block) {
         std::move(status).error().with_context("the archive is truncated: it has no end mark"));
   }
   if (is_zero_block(block)) {
-    VARVE_TRY(drain());
+    if (auto status = read_end(); !status) return fail_here(std::move(status).error());
     return false;
   }
   if (!is_checksum_right(block)) {

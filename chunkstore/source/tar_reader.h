@@ -58,6 +58,7 @@ class Reader {
    public:
     explicit Content(Reader& reader) : reader_(reader) {}
     Result<size_t> read(MutableByteView to) override { return reader_.read_content(to); }
+    Result<uint64_t> skip_hole() override { return reader_.skip_hole(); }
 
    private:
     Reader& reader_;
@@ -75,7 +76,9 @@ class Reader {
   Status read_sparse_1_0_map();
   Status check_runs(const Member& member) const;
   Status finish_member();
-  Status drain();
+  Status read_end();
+  uint64_t hole_bytes();
+  uint64_t skip_hole();
   Result<size_t> read_content(MutableByteView to);
   Status take(MutableByteView to);
   Status skip(uint64_t count);

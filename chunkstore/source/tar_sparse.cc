@@ -144,17 +144,29 @@ Status Reader::open_sparse(const Block& block, const PaxFields& fields, Member& 
   return check_runs(member);
 }
 
-Result<size_t> Reader::read_content(MutableByteView to) {
-  const uint64_t left = content_size_ - content_at_;
-  to = to.first(std::min<uint64_t>(to.size(), left));
-  if (to.empty()) return size_t{0};
+/// How many zeros follow that the archive does not hold.
+uint64_t Reader::hole_bytes() {
   while (run_index_ < runs_.size() &&
          content_at_ >= runs_[run_index_].offset + runs_[run_index_].size) {
     ++run_index_;
   }
-  if (run_index_ == runs_.size() || content_at_ < runs_[run_index_].offset) {
-    const uint64_t hole_end = run_index_ == runs_.size() ? content_size_ : runs_[run_index_].offset;
-    const size_t count = std::min<uint64_t>(to.size(), hole_end - content_at_);
+  if (run_index_ == runs_.size()) return content_size_ - content_at_;
+  const uint64_t data_at = runs_[run_index_].offset;
+  return data_at > content_at_ ? data_at - content_at_ : 0;
+}
+
+uint64_t Reader::skip_hole() {
+  const uint64_t count = hole_bytes();
+  content_at_ += count;
+  return count;
+}
+
+Result<size_t> Reader::read_content(MutableByteView to) {
+  const uint64_t left = content_size_ - content_at_;
+  to = to.first(std::min<uint64_t>(to.size(), left));
+  if (to.empty()) return size_t{0};
+  if (const uint64_t zeros = hole_bytes(); zeros > 0) {
+    const size_t count = std::min<uint64_t>(to.size(), zeros);
     std::memset(to.data(), 0, count);
     content_at_ += count;
     return count;

@@ -8,6 +8,7 @@
 
 #include "base/file_io.h"
 #include "base/temp_dir.h"
+#include "chunkstore/source/tar_reader.h"
 #include "tests/unit/chunkstore/source/entry_collector.h"
 #include "tests/unit/chunkstore/source/tar_builder.h"
 
@@ -278,7 +279,18 @@ TEST(TarSourceTest, AnArchiveCutAnywhereIsAnError) {
   }
   failure(whole, "truncated");
   EXPECT_TRUE(collect(whole + std::string(512, '\0'))) << "one zero block is an end mark";
+  EXPECT_TRUE(collect(whole + std::string(512, '\0') + "less than a block"));
   EXPECT_TRUE(collect(whole + std::string(10240, '\0') + "trailing rubbish"));
+}
+
+TEST(TarSourceTest, ABlockOfZerosBetweenMembersIsDamageAndNoEnd) {
+  const std::string first = TarBuilder().member({.name = "first"}, "content").open_bytes();
+  const std::string second = TarBuilder().member({.name = "second"}, "more").bytes();
+  EXPECT_EQ(failure(first + std::string(512, '\0') + second, "offset 1024").code(),
+            ErrorCode::kInvalidArgument);
+  const auto got = collect(first + std::string(1024, '\0') + second);
+  ASSERT_TRUE(got) << "two are an end mark: " << got.error().to_string();
+  EXPECT_EQ(got->find("second"), nullptr);
 }
 
 TEST(TarSourceTest, EveryCompressionIsReadAndEveryCutStreamIsAnError) {
@@ -306,6 +318,39 @@ TEST(TarSourceTest, EveryCompressionIsReadAndEveryCutStreamIsAnError) {
     const auto got = collect(compressed(half, filter) + compressed(rest, filter));
     ASSERT_TRUE(got) << name << got.error().to_string();
     EXPECT_EQ(got->contents.at("f"), content) << name;
+  }
+}
+
+TEST(TarSourceTest, ADamagedByteInACompressedStreamIsAnError) {
+  const std::string tar = TarBuilder().member({.name = "f"}, noise(300'000)).bytes();
+  const std::pair<const char*, int (*)(archive*)> filters[] = {
+      {"gzip", archive_write_add_filter_gzip},
+      {"bzip2", archive_write_add_filter_bzip2},
+      {"xz", archive_write_add_filter_xz}};
+  for (const auto& [name, filter] : filters) {
+    const std::string packed = compressed(tar, filter);
+    // The last of them lie in the checksum and the length at the end.
+    for (const size_t at : {packed.size() / 2, packed.size() - 6, packed.size() - 2}) {
+      SCOPED_TRACE(std::string(name) + " at " + std::to_string(at));
+      std::string damaged = packed;
+      damaged[at] = static_cast<char>(damaged[at] ^ 1);
+      EXPECT_EQ(failure(damaged, "").code(), ErrorCode::kInvalidArgument);
+    }
+    // Of two streams the second.
+    std::string damaged = compressed("", filter) + packed;
+    damaged[damaged.size() - packed.size() / 2] ^= 1;
+    failure(damaged, "");
+  }
+}
+
+TEST(TarSourceTest, WhatIsNoGzipBehindAGzipStreamIsIgnored) {
+  const std::string tar = TarBuilder().member({.name = "f"}, "content").bytes();
+  const std::string packed = compressed(tar, archive_write_add_filter_gzip);
+  for (const std::string& rest :
+       {std::string(2000, '\0'), std::string("rubbish"), packed.substr(0, 1)}) {
+    const auto got = collect(packed + rest);
+    ASSERT_TRUE(got) << got.error().to_string();
+    EXPECT_EQ(got->contents.at("f"), "content");
   }
 }
 
@@ -358,6 +403,33 @@ TEST(TarSourceTest, AllSparseFormatsGiveTheWholeFile) {
     EXPECT_TRUE(got->contents.at(name) == expected) << name;
   }
   EXPECT_EQ(got->contents.at("after"), "plain");
+}
+
+TEST(TarSourceTest, HolesOfSparseFilesNeedNotBeRead) {
+  // Read as zeros, the second hole would take hours.
+  constexpr uint64_t kSize = uint64_t{1} << 60;
+  const std::string tar =
+      TarBuilder()
+          .pax({{"GNU.sparse.size", std::to_string(kSize)}, {"GNU.sparse.map", "1024,5"}})
+          .member({.name = "f"}, "first")
+          .bytes();
+  const auto stream = stream_of(tar);
+  tar::Reader reader(*stream);
+  tar::Member member;
+  ASSERT_TRUE(reader.next(member).value());
+  EXPECT_EQ(member.size, kSize);
+  ContentStream& content = reader.content();
+  Bytes buffer(100);
+  EXPECT_EQ(content.skip_hole().value(), 1024u);
+  EXPECT_EQ(content.skip_hole().value(), 0u);
+  EXPECT_EQ(content.read(MutableByteView(buffer).first(3)).value(), 3u);
+  EXPECT_EQ(content.skip_hole().value(), 0u);
+  EXPECT_EQ(content.read(buffer).value(), 2u);
+  EXPECT_EQ(content.read(buffer).value(), 100u);
+  EXPECT_EQ(content.skip_hole().value(), kSize - 1129);
+  EXPECT_EQ(content.skip_hole().value(), 0u);
+  EXPECT_EQ(content.read(buffer).value(), 0u);
+  EXPECT_FALSE(reader.next(member).value());
 }
 
 TEST(TarSourceTest, SparseMapsThatLieAreRefused) {
