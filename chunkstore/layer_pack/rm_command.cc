@@ -41,6 +41,7 @@ Result<FoundName> find_name(const ImageStore& images, const std::string& text) {
       if (image.error().code() == ErrorCode::kCorruption) return FoundName{*name, {}};
       return tl::unexpected(std::move(image).error());
     }
+    if (found.error().code() == ErrorCode::kCorruption) return FoundName{*name, {}};
     if (found.error().code() != ErrorCode::kNotFound) return tl::unexpected(found.error());
   }
   if (is_known_id(images, text)) {

@@ -310,13 +310,18 @@ Status FileStore::check_deadline(std::string_view key, Deadline deadline) const 
 Result<FileStore::OpenObject> FileStore::open_object(std::string_view key) const {
   // O_NONBLOCK: a FIFO in the place of an object must not block.
   auto fd = open_beneath(root_.get(), std::string(key), O_RDONLY | O_NONBLOCK | O_NOCTTY);
+  const int error = fd ? 0 : fd.error().errno_value();
+  // A symbolic link, or a socket: something is there that may hide an object.
+  if (error == ELOOP || error == ENXIO)
+    return fail(ErrorCode::kCorruption, context("not a regular file:", key));
   if (!fd) {
     return fail(std::move(fd).error(), fmt::format("store {}", quoted(path_)));
   }
   OpenObject object{std::move(*fd), {}};
   if (::fstat(object.fd.get(), &object.status) != 0) return fail_errno(context("inspecting", key));
   if (!S_ISREG(object.status.st_mode)) {
-    return fail(ErrorCode::kNotFound, context("not a regular file:", key));
+    return fail(S_ISDIR(object.status.st_mode) ? ErrorCode::kNotFound : ErrorCode::kCorruption,
+                context("not a regular file:", key));
   }
   return object;
 }
@@ -499,7 +504,9 @@ Status FileStore::list_dir(
     }
     if (S_ISDIR(status.st_mode)) {
       if (key.size() < kKeyBytesMax) pending.push_back(std::move(key));
-    } else if (S_ISREG(status.st_mode)) {
+    } else {
+      // Also what is no regular file: whoever passed over it in silence, would take a name for
+      // removed that somebody made a symbolic link. It cannot be read.
       VARVE_TRY(visit(key, info_of(status)));
     }
   }

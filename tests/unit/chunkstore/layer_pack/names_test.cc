@@ -1,6 +1,8 @@
 // Names of images: rm, and compose of one image.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/unit/chunkstore/layer_pack/layer_pack_fixture.h"
 
 namespace varve::layer_pack {
@@ -47,6 +49,21 @@ TEST_F(LayerPackTest, RmChecksEveryNameBeforeItRemovesOne) {
   EXPECT_EQ(run({"rm"}), 2);
   write("store/refs/a:1", "damage");
   EXPECT_EQ(ok({"rm", "a:1", "--json"}), "{\"removed\":[{\"ref\":\"a:1\",\"image\":null}]}\n");
+}
+
+TEST_F(LayerPackTest, ANameThatIsNoRegularFileIsDamagedAndCanBeRemoved) {
+  write("tree/f", "x");
+  ok({"build", path("tree"), "--tag", "a:1"});
+  std::filesystem::create_symlink("a:1", path("store/refs/b:1"));
+  EXPECT_EQ(run({"ls"}), 6);
+  EXPECT_NE(out_.find("a:1"), std::string::npos);
+  EXPECT_NE(err_.find("refs/b:1"), std::string::npos) << err_;
+  EXPECT_EQ(run({"inspect", "b:1"}), 6);
+  EXPECT_EQ(run({"verify"}), 6);
+  EXPECT_EQ(run({"gc"}), 6);
+  EXPECT_EQ(ok({"rm", "b:1", "--json"}), "{\"removed\":[{\"ref\":\"b:1\",\"image\":null}]}\n");
+  ok({"gc"});
+  ok({"cat", "a:1", "f"});
 }
 
 TEST_F(LayerPackTest, ComposeOfOneImageGivesItAnotherName) {

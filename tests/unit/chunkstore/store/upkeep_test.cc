@@ -246,6 +246,22 @@ TEST_F(UpkeepTest, NothingIsDeletedWhenItCannotBeToldWhatIsNeeded) {
   EXPECT_EQ(keys(), before);
 }
 
+TEST_F(UpkeepTest, AnObjectThatIsNoRegularFileIsAFaultAndNotPassedOver) {
+  const std::string refs = dir_.path() + "/store/refs/";
+  std::filesystem::rename(refs + "kept:1", refs + "real");
+  std::filesystem::create_symlink("real", refs + "kept:1");
+  std::filesystem::rename(refs + "real", dir_.path() + "/real");
+  GcOptions options;
+  options.grace_s = 0;
+  const auto collected = collect_garbage(*store_, options);
+  ASSERT_FALSE(collected) << "the image of a ref that cannot be read was deleted";
+  EXPECT_NE(collected.error().to_string().find("refs/kept:1"), std::string::npos);
+  const auto found = faults();
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].key, "refs/kept:1");
+  EXPECT_NE(found[0].message.find("not a regular file"), std::string::npos) << found[0].message;
+}
+
 TEST_F(UpkeepTest, WhatIsMissingIsReportedAndTheRestIsCollected) {
   test::put_layer(*disk_, test::make_chunks(20, 2, 5000));
   test::must(disk_->remove(layer_key(kept_.id), kNoDeadline));
