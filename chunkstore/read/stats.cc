@@ -44,6 +44,12 @@ struct SeenChunk {
   uint32_t set = 0;
 };
 
+struct ImageChunk {
+  Digest id;
+  uint32_t raw_size = 0;
+  uint32_t stored_size = 0;
+};
+
 struct SetSums {
   uint64_t chunk_count = 0;
   uint64_t raw_bytes = 0;
@@ -60,7 +66,9 @@ class StatsCollector {
  private:
   Status count_objects();
   Status read_image(const Digest& id);
-  Status read_layer(const Digest& layer, uint32_t image_index);
+  bool is_gone(const Digest& image) const;
+  Result<ImageStats> read_layers(const StoredImage& image);
+  Status read_layer(const Digest& layer, ImageStats& image);
   void sum_up();
 
   const std::shared_ptr<Store> store_;
@@ -69,6 +77,7 @@ class StatsCollector {
   StoreStats stats_;
   ImageSets sets_;
   std::unordered_map<Digest, SeenChunk, DigestHash> chunks_;
+  std::vector<ImageChunk> image_chunks_;  // of the image that is being read
 };
 
 Result<StoreStats> StatsCollector::run() {
@@ -103,25 +112,46 @@ Status StatsCollector::count_objects() {
   return count("placements/", stats_.placement_count, stats_.placement_bytes);
 }
 
+/// Counts the image, unless it is deleted before all of it has been read.
 Status StatsCollector::read_image(const Digest& id) {
-  VARVE_ASSIGN(const StoredImage image, images_.image(id, kNoDeadline));
+  const auto read = [&]() -> Result<ImageStats> {
+    VARVE_ASSIGN(const StoredImage image, images_.image(id, kNoDeadline));
+    return read_layers(image);
+  };
+  image_chunks_.clear();
+  auto image = read();
+  if (!image && image.error().code() == ErrorCode::kNotFound && is_gone(id)) return {};
+  if (!image) return tl::unexpected(std::move(image).error());
   const auto index = static_cast<uint32_t>(stats_.images.size());
-  stats_.images.emplace_back();
-  stats_.images.back().id = id;
-  stats_.images.back().layer_count = image.image.layers.size();
-  for (const Digest& layer : image.image.layers) VARVE_TRY(read_layer(layer, index));
+  stats_.images.push_back(std::move(*image));
+  for (const ImageChunk& found : image_chunks_) {
+    SeenChunk& chunk = chunks_[found.id];
+    // Two placements may hold it in two forms; the first one seen counts.
+    if (chunk.raw_size == 0) chunk = {found.raw_size, found.stored_size, 0};
+    chunk.set = sets_.with(chunk.set, index);
+  }
   return {};
 }
 
-Status StatsCollector::read_layer(const Digest& layer, uint32_t image_index) {
+bool StatsCollector::is_gone(const Digest& image) const {
+  const auto found = store_->stat(image_key(image), kNoDeadline);
+  return !found && found.error().code() == ErrorCode::kNotFound;
+}
+
+Result<ImageStats> StatsCollector::read_layers(const StoredImage& image) {
+  ImageStats stats;
+  stats.id = image.id;
+  stats.layer_count = image.image.layers.size();
+  for (const Digest& layer : image.image.layers) VARVE_TRY(read_layer(layer, stats));
+  return stats;
+}
+
+Status StatsCollector::read_layer(const Digest& layer, ImageStats& image) {
   VARVE_ASSIGN(const auto map, LayerMap::open(store_, layer, spool_directory_, kNoDeadline));
-  stats_.images[image_index].image_bytes += map->header().image_size;
+  image.image_bytes += map->header().image_size;
   for (uint64_t i = 0; i < map->header().chunk_count; ++i) {
     VARVE_ASSIGN(const ChunkLocation location, map->chunk(i, kNoDeadline));
-    SeenChunk& chunk = chunks_[location.id];
-    // Two placements may hold it in two forms; the first one seen counts.
-    if (chunk.raw_size == 0) chunk = {location.raw_size, location.stored_size, 0};
-    chunk.set = sets_.with(chunk.set, image_index);
+    image_chunks_.push_back({location.id, location.raw_size, location.stored_size});
   }
   return {};
 }

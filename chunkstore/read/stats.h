@@ -57,7 +57,8 @@ struct StoreStats {
 };
 
 /// Sizes and sharing of all images of a store, tagged or not. Reads every layer's chunk list, not
-/// the chunks: ~60 bytes of memory a distinct chunk.
+/// the chunks: ~60 bytes of memory a distinct chunk, and 40 a chunk of the largest image.
+/// Images that are deleted meanwhile are left out.
 /// @param spool_directory  For the chunk lists. Errors: the first object, refs aside, that
 /// cannot be read.
 Result<StoreStats> collect_stats(std::shared_ptr<Store> store, const std::string& spool_directory);

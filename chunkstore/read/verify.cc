@@ -6,6 +6,7 @@
 #include <list>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -36,7 +37,10 @@ class IndexCache {
     const auto found = by_pack_.find(pack);
     if (found != by_pack_.end()) {
       recent_.splice(recent_.begin(), recent_, found->second);
-      return recent_.front().second;
+      const Result<std::vector<PackEntry>>& known = recent_.front().second;
+      // One that was deleted may have been published again.
+      if (known || known.error().code() != ErrorCode::kNotFound) return known;
+      recent_.pop_front();
     }
     recent_.emplace_front(pack, read_pack_index(store_, pack, kNoDeadline));
     by_pack_[pack] = recent_.begin();
@@ -54,6 +58,9 @@ class IndexCache {
   std::unordered_map<Digest, std::list<Item>::iterator, DigestHash> by_pack_;
 };
 
+/// Builds publish and collections delete while this runs. Both do what names before, or after, what
+/// is named, so that a fault that they seem to have caused is none: the object that has it is gone,
+/// or there is what was missing from the list.
 class Verifier {
  public:
   Verifier(Store& store, const VerifyOptions& options)
@@ -81,15 +88,26 @@ class Verifier {
   void check_refs();
   Status check_record(const std::string& key);
 
-  void report(const std::string& key, const std::string& message) {
+  /// `holder` is the object that would be gone if this were no fault.
+  void report(const std::string& key, const std::string& message, const std::string& holder) {
+    if (is_gone(holder)) return;
     std::lock_guard lock(mutex_);
     result_.faults.push_back({key, message});
     if (options_.on_fault) options_.on_fault(result_.faults.back());
   }
+  void report(const std::string& key, const std::string& message) { report(key, message, key); }
   void report_if(const std::string& key, const Status& status) {
     if (!status) report(key, status.error().to_string());
   }
-  bool has(const std::string& key) const { return keys_.count(key) != 0; }
+  bool is_gone(const std::string& key) const {
+    const auto found = store_.stat(key, kNoDeadline);
+    return !found && found.error().code() == ErrorCode::kNotFound;
+  }
+  bool has(const std::string& key) const { return keys_.count(key) != 0 || !is_gone(key); }
+  /// Whether what the pointer leads to is there, also if the pointer is replaced meanwhile.
+  Status check_pointer(const std::function<Result<Digest>()>& read,
+                       const std::function<std::string(const Digest&)>& key_of,
+                       std::string_view what) const;
 
   Store& store_;
   const VerifyOptions& options_;
@@ -256,14 +274,28 @@ Status Verifier::check_layer(const Digest& layer) {
   for (const Digest& placement : placements_of_layer_[layer]) {
     check_placement(layer, placement, header, chunks);
   }
-  const std::string current_key = current_placement_key(layer);
-  const auto current = read_current_placement(store_, layer, kNoDeadline);
+  const auto current = check_pointer(
+      [&] { return read_current_placement(store_, layer, kNoDeadline); },
+      [&](const Digest& placement) { return placement_key(layer, placement); }, "placement");
   if (!current) {
-    report(current_key, current.error().to_string());
-  } else if (!has(placement_key(layer, *current))) {
-    report(current_key, "names placement " + current->hex() + ", which is missing");
+    report(current_placement_key(layer), current.error().to_string(), layer_key(layer));
   }
   return {};
+}
+
+Status Verifier::check_pointer(const std::function<Result<Digest>()>& read,
+                               const std::function<std::string(const Digest&)>& key_of,
+                               std::string_view what) const {
+  std::optional<Digest> missing;
+  for (;;) {
+    VARVE_ASSIGN(const Digest target, read());
+    if (has(key_of(target))) return {};
+    if (missing == target) {
+      return fail(ErrorCode::kCorruption,
+                  fmt::format("names {} {}, which is missing", what, target.hex()));
+    }
+    missing = target;
+  }
 }
 
 Result<std::vector<LayerChunk>> Verifier::read_chunks(const Digest& layer,
@@ -393,13 +425,11 @@ void Verifier::check_refs() {
   for (auto it = keys_.lower_bound("refs/"); it != keys_.end() && it->first.starts_with("refs/");
        ++it) {
     ++result_.ref_count;
-    const auto check = [&]() -> Status {
+    const auto read = [&]() -> Result<Digest> {
       VARVE_ASSIGN(const Bytes bytes, store_.get(it->first, kPointerBytes, kNoDeadline));
-      VARVE_ASSIGN(const Digest image, parse_pointer(bytes));
-      if (has(image_key(image))) return {};
-      return fail(ErrorCode::kCorruption, "image " + image.hex() + " is missing");
+      return parse_pointer(bytes);
     };
-    report_if(it->first, check());
+    report_if(it->first, check_pointer(read, image_key, "image"));
   }
 }
 

@@ -40,7 +40,8 @@ struct VerifyResult {
 /// Checks every object of a store: hashes of packs, chunks, layer headers, leaves, placements and
 /// images; that refs name images, images layers, layers placements, and placements chunks that are
 /// where they say; leases and tombstones; keys that no object should have. Goes on after a fault.
-/// Errors: only what keeps it from listing the store.
+/// What builds publish and collections delete meanwhile makes none. Errors: only what keeps it from
+/// listing the store.
 Result<VerifyResult> verify_store(Store& store, const VerifyOptions& options);
 
 }  // namespace varve::chunkstore

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <map>
 #include <set>
 
 #include "base/file_io.h"
@@ -383,6 +385,60 @@ TEST_F(UpkeepTest, FaultsNameTheObjectAndThePlaceAndDoNotStopTheCheck) {
   EXPECT_EQ(found[2].key, "refs/kept:1");
 }
 
+TEST_F(UpkeepTest, WhatIsPublishedAndDeletedMeanwhileIsNoFault) {
+  const auto other = test::put_layer(*disk_, test::make_chunks(20, 2, 5000), 5);
+  const Digest image = test::put_image(*disk_, {other.id}, "other:1");
+  const std::string lease = "leases/" + random_uuid();
+  test::must(disk_->replace(lease, encode_lease({int64_t{1} << 40, {}}), kNoDeadline));
+  // `change` happens after the listing, before the first look at an object whose key begins so.
+  const auto faults_with = [&](std::string_view begin, const std::function<void()>& change) {
+    bool is_done = false;
+    store_->set_before([&](test::FaultStore::Op op, std::string_view key) -> Status {
+      if (op == test::FaultStore::Op::kList || is_done || !key.starts_with(begin)) return {};
+      is_done = true;
+      change();
+      return {};
+    });
+    VerifyOptions options;
+    options.thread_count = 1;
+    std::string text;
+    const auto result = verify_store(*store_, options).value();
+    for (const VerifyFault& fault : result.faults) text += fault.key + ": " + fault.message + "\n";
+    store_->set_before(nullptr);
+    EXPECT_TRUE(is_done);
+    return text;
+  };
+  uint32_t seed = 10;
+  for (const char* begin : {"leases/", "packs/", "layers/", "placements/", "images/", "refs/"}) {
+    SCOPED_TRACE(begin);
+    EXPECT_EQ(faults_with(begin,
+                          [&] {
+                            const auto fresh =
+                                test::put_layer(*disk_, test::make_chunks(9, ++seed, 5000), 3);
+                            test::put_image(*disk_, {fresh.id}, "kept:1");
+                          }),
+              "");
+    // In the order of a collection.
+    std::vector<std::string> doomed = {"refs/other:1",
+                                       lease,
+                                       image_key(image),
+                                       layer_key(other.id),
+                                       current_placement_key(other.id),
+                                       placement_key(other.id, other.placement)};
+    for (const Digest& pack : other.packs) doomed.push_back(pack_key(pack));
+    std::map<std::string, Bytes> gone;
+    EXPECT_EQ(faults_with(begin,
+                          [&] {
+                            for (const std::string& key : doomed) {
+                              gone[key] = disk_->get(key, 1 << 26, kNoDeadline).value();
+                              test::must(disk_->remove(key, kNoDeadline));
+                            }
+                          }),
+              "");
+    for (const auto& [key, bytes] : gone) test::must(disk_->replace(key, bytes, kNoDeadline));
+  }
+}
+
 TEST_F(UpkeepTest, ObjectsLargerThanMemoryAreFaultsThatAreNotRead) {
   for (const std::string& key : keys()) {
     if (key == kStoreMarkerKey) continue;
@@ -449,6 +505,27 @@ TEST_F(UpkeepTest, StatsCountSharedChunksOnce) {
   EXPECT_LT(shared, of(image_).stored_bytes);
   EXPECT_GT(stats.dedup_ratio(), 3.5);
   EXPECT_GT(stats.compression_ratio(), 1.0);
+}
+
+TEST_F(UpkeepTest, StatsLeaveOutAnImageThatIsDeletedMeanwhile) {
+  const auto other = test::put_layer(*disk_, test::make_chunks(20, 2, 5000));
+  const Digest image = test::put_image(*disk_, {kept_.id, other.id}, "other:1");
+  const auto collect_without = [&](const std::string& first, const std::string& second) {
+    store_->set_before([&](test::FaultStore::Op, std::string_view key) -> Status {
+      if (key != first) return {};
+      // Only once, and whether or not the other is there.
+      (void)disk_->remove(first, kNoDeadline);
+      (void)disk_->remove(second, kNoDeadline);
+      return {};
+    });
+    return collect_stats(store_, dir_.path());
+  };
+  const auto stats = collect_without(layer_key(other.id), image_key(image));
+  ASSERT_TRUE(stats) << stats.error().to_string();
+  ASSERT_EQ(stats->image_count, 1u);
+  EXPECT_EQ(stats->images[0].id, image_);
+  EXPECT_EQ(stats->chunk_count, 30u) << "chunks of a part of the other image";
+  EXPECT_FALSE(collect_without(layer_key(kept_.id), "images/none")) << "its image is still there";
 }
 
 }  // namespace
