@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -42,6 +43,10 @@ class Marker {
   /// Reads leases, then refs, then all that they reach. The order matters: a builder writes its ref
   /// before it takes its lease away.
   Status mark(int64_t now_s);
+
+  /// Adds an object that nothing needs but that stays for now, and all that it names. One that is
+  /// damaged names nothing.
+  void mark_kept(const std::string& key) { (void)mark_key(key); }
 
   bool is_live(const std::string& key) const { return live_.count(key) != 0; }
   const std::set<std::string>& missing() const { return missing_; }
@@ -185,7 +190,8 @@ class Collector {
       : store_(store),
         options_(options),
         monotonic_s_(options.monotonic_s ? options.monotonic_s : monotonic_now_s),
-        marker_(store) {}
+        marker_(store),
+        named_(store) {}
 
   Result<GcResult> run();
 
@@ -193,6 +199,7 @@ class Collector {
   Status read_tombstones();
   Status judge(const std::string& key, uint64_t size);
   Status settle_others();
+  void spare_named();
   Status delete_due();
   Result<bool> delete_one(const Candidate& candidate);
   Status condemn_unneeded();
@@ -211,6 +218,8 @@ class Collector {
   std::map<std::string, TombstoneRecord> tombstones_;  // by the key they condemn
   std::vector<Candidate> unneeded_;                    // and not condemned yet
   std::vector<Candidate> due_;
+  std::vector<std::string> kept_;  // condemned, and not due
+  Marker named_;                   // by what is kept
   GcResult result_;
 };
 
@@ -231,8 +240,13 @@ Result<GcResult> Collector::run() {
     for (const Candidate& object : objects) VARVE_TRY(judge(object.key, object.size));
   }
   VARVE_TRY(settle_others());
+  spare_named();
   if (options_.is_dry_run) {
-    if (options_.grace_s == 0) due_.insert(due_.end(), unneeded_.begin(), unneeded_.end());
+    if (options_.grace_s == 0) {
+      std::ranges::copy_if(unneeded_, std::back_inserter(due_), [&](const Candidate& candidate) {
+        return !named_.is_live(candidate.key);
+      });
+    }
     for (const Candidate& candidate : due_) {
       ++result_.deleted_count;
       result_.deleted_bytes += candidate.size;
@@ -257,7 +271,7 @@ Status Collector::condemn_unneeded() {
       condemned = write_tombstone(candidate.key, {now_s_ + options_.grace_s, 0});
       if (!condemned) break;
       count_condemned(candidate);
-      if (options_.grace_s == 0) due_.push_back(candidate);
+      if (options_.grace_s == 0 && !named_.is_live(candidate.key)) due_.push_back(candidate);
     }
     const uint64_t deleted_count = result_.deleted_count;
     VARVE_TRY(delete_due());
@@ -316,6 +330,7 @@ Status Collector::judge(const std::string& key, uint64_t size) {
   }
   // A pardon that a collector may not have seen yet is not taken back at once.
   if (is_settling) {
+    kept_.push_back(key);
     ++result_.waiting_count;
     result_.waiting_bytes += size;
     return {};
@@ -326,10 +341,26 @@ Status Collector::judge(const std::string& key, uint64_t size) {
   } else if (tombstone.due_s <= now_s_) {
     due_.push_back({key, size});
   } else {
+    kept_.push_back(key);
     ++result_.waiting_count;
     result_.waiting_bytes += size;
   }
   return {};
+}
+
+/// What was condemned first may be named by what was condemned later, and is still there: it waits
+/// for that.
+void Collector::spare_named() {
+  if (options_.grace_s != 0) {
+    for (const Candidate& candidate : unneeded_) kept_.push_back(candidate.key);
+  }
+  for (const std::string& key : kept_) named_.mark_kept(key);
+  std::erase_if(due_, [&](const Candidate& candidate) {
+    if (!named_.is_live(candidate.key)) return false;
+    ++result_.waiting_count;
+    result_.waiting_bytes += candidate.size;
+    return true;
+  });
 }
 
 /// Tombstones of objects that are gone, or that were settled: they go once nobody can act on them.

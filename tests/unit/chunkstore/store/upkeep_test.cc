@@ -107,6 +107,31 @@ TEST_F(UpkeepTest, WithoutGraceOneRunDoesBoth) {
   EXPECT_EQ(keys("layers/").size(), 1u);
 }
 
+TEST_F(UpkeepTest, WhatWasCondemnedFirstWaitsForWhatNamesIt) {
+  // A build that was killed leaves a layer, another one makes an image of it and loses its name.
+  const auto layer = test::put_layer(*disk_, test::make_chunks(20, 2, 5000));
+  EXPECT_EQ(collect().condemned_count, 4u);
+  const Digest image = test::put_image(*disk_, {layer.id}, "unused:1");
+  test::must(ImageStore(disk_).remove_ref(parse_ref("unused:1").value(), kNoDeadline));
+  store_->advance_clock(1001);
+  const GcResult first = collect();
+  EXPECT_EQ(first.condemned_count, 1u);
+  EXPECT_EQ(first.deleted_count, 0u);
+  EXPECT_EQ(first.waiting_count, 4u);
+  EXPECT_EQ(collect(0).deleted_count, 0u);
+  EXPECT_EQ(faults().size(), 0u) << only_fault();
+  EXPECT_TRUE(collect_stats(store_, dir_.path()));
+  store_->advance_clock(1001);
+  EXPECT_EQ(collect().deleted_count, 5u);
+  EXPECT_FALSE(disk_->stat(image_key(image), kNoDeadline));
+  // Damaged, it names nothing.
+  test::put_layer(*disk_, test::make_chunks(20, 3, 5000));
+  EXPECT_EQ(collect().condemned_count, 4u);
+  test::must(disk_->replace(image_key(sha256(as_bytes("{}"))), as_bytes("{}"), kNoDeadline));
+  store_->advance_clock(1001);
+  EXPECT_EQ(collect().deleted_count, 4u);
+}
+
 TEST_F(UpkeepTest, ADryRunChangesNothingAndTellsWhatWouldGo) {
   test::put_layer(*disk_, test::make_chunks(20, 2, 5000));
   const auto before = keys();
