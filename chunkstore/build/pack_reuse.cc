@@ -7,7 +7,7 @@
 namespace varve::chunkstore {
 namespace {
 
-// Bounds the lease and memory (~50 KiB a pack): 256 GiB of stored chunks.
+// Bounds the lease: 256 GiB of stored chunks.
 constexpr size_t kReusedPackCountMax = 4096;
 
 }  // namespace
@@ -23,8 +23,16 @@ Result<std::optional<ReusedChunk>> PackReuse::find_in(const Digest& pack, const 
   std::lock_guard lock(mutex_);
   auto found = packs_.find(pack);
   if (found == packs_.end()) {
-    if (packs_.size() >= kReusedPackCountMax) return std::nullopt;
+    if (looked_into_.size() >= kReusedPackCountMax && !looked_into_.contains(pack)) {
+      return std::nullopt;
+    }
+    looked_into_.insert(pack);
     VARVE_ASSIGN(Entries entries, look_into(pack));
+    if (entry_count_ + entries.size() > entry_count_max_) {
+      packs_.clear();
+      entry_count_ = 0;
+    }
+    entry_count_ += entries.size();
     found = packs_.emplace(pack, std::move(entries)).first;
   }
   const Entries& entries = found->second;

@@ -13,6 +13,7 @@
 #include "base/file_io.h"
 #include "base/remove_tree.h"
 #include "base/temp_dir.h"
+#include "chunkstore/build/internal/pack_reuse.h"
 #include "chunkstore/build/publish.h"
 #include "chunkstore/format/keys.h"
 #include "chunkstore/read/chunk_reader.h"
@@ -116,6 +117,35 @@ TEST_F(PackBuilderTest, ABuiltLayerReadsBackAndTheLeaseIsGone) {
   EXPECT_EQ(keys("leases/"), std::set<std::string>{});
   EXPECT_EQ(ImageStore(store_).resolve("a:b", kNoDeadline).value().image.layers,
             std::vector<Digest>{*layer});
+}
+
+TEST_F(PackBuilderTest, PacksThatDoNotFitInMemoryAreLookedIntoAgain) {
+  std::vector<Digest> packs;
+  std::vector<std::vector<Bytes>> contents;
+  for (uint32_t seed = 1; seed <= 3; ++seed) {
+    contents.push_back(test::make_chunks(10, seed, 4000));
+    const auto before = keys("packs/");
+    ASSERT_TRUE(build(store_, options(), contents.back(), "a:" + std::to_string(seed)));
+    for (const std::string& key : keys("packs/")) {
+      if (!before.contains(key)) packs.push_back(*digest_of_key(key));
+    }
+  }
+  ASSERT_EQ(packs.size(), 3u);
+  const auto lease = Lease::take(store_).value();
+  // Room for two of the three, then for less than one.
+  for (const size_t entry_count_max : {25u, 5u}) {
+    PackReuse reuse(*store_, *lease, nullptr, entry_count_max);
+    for (int round = 0; round < 2; ++round) {
+      for (size_t i = 0; i < packs.size(); ++i) {
+        const Digest chunk = sha256(contents[i][7]);
+        const auto found = reuse.find_in(packs[i], chunk);
+        ASSERT_TRUE(found) << found.error().to_string();
+        ASSERT_TRUE(*found);
+        EXPECT_EQ((*found)->entry.id, chunk);
+        EXPECT_FALSE(*reuse.find_in(packs[i], sha256(contents[(i + 1) % 3][7])));
+      }
+    }
+  }
 }
 
 TEST_F(PackBuilderTest, RepeatedChunksAreStoredOnceAndPacksAreTheSameForAnyNumberOfThreads) {
