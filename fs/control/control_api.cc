@@ -11,21 +11,12 @@
 namespace varve::fs {
 namespace {
 
-struct Route {
-  std::string_view what;
-  std::string_view parameter;  ///< The one that its query may have.
-};
-constexpr Route kRoutes[] = {{"POST /v1/attach", {}},         {"POST /v1/detach", {}},
-                             {"POST /v1/namespaces", {}},     {"GET /v1/status", {}},
-                             {"GET /v1/layers", {}},          {"GET /v1/stats", "layer"},
-                             {"GET /v1/stats/files", "layer"}};
-
 /// Nothing that was asked for is ignored.
-Status check_route(const ControlRequest& request, const std::string& what) {
-  const auto route = std::ranges::find(kRoutes, what, &Route::what);
-  if (route == std::end(kRoutes)) return fail(ErrorCode::kNotFound, "there is no " + quoted(what));
+///
+/// @param parameter  The one that the query may have.
+Status check_request(const ControlRequest& request, std::string_view parameter) {
   for (const auto& [name, value] : request.query) {
-    if (name.empty() || name != route->parameter) {
+    if (name.empty() || name != parameter) {
       return fail(ErrorCode::kInvalidArgument, "unknown query parameter " + quoted(name));
     }
     if (request.query.count(name) > 1) {
@@ -33,12 +24,32 @@ Status check_route(const ControlRequest& request, const std::string& what) {
     }
   }
   if (request.method == "GET" && !request.body.empty()) {
-    return fail(ErrorCode::kInvalidArgument, quoted(what) + " takes no body");
+    return fail(ErrorCode::kInvalidArgument, quoted("GET " + request.path) + " takes no body");
   }
   return {};
 }
 
 }  // namespace
+
+/// A request that is understood: answered at once by the one function, or by the other when it can
+/// be.
+struct ControlApi::Route {
+  std::string_view what;
+  std::string_view parameter;  ///< The one that its query may have.
+  Result<std::string> (ControlApi::*answer)(const ControlRequest&);
+  void (ControlApi::*answer_later)(const ControlRequest&, const std::shared_ptr<ConnectionScope>&,
+                                   std::shared_ptr<ControlAnswer>);
+};
+
+constexpr ControlApi::Route ControlApi::kRoutes[] = {
+    {"POST /v1/attach", {}, nullptr, &ControlApi::attach},
+    {"POST /v1/detach", {}, &ControlApi::detach, nullptr},
+    {"POST /v1/namespaces", {}, &ControlApi::keep_namespace, nullptr},
+    {"GET /v1/status", {}, &ControlApi::status, nullptr},
+    {"GET /v1/layers", {}, &ControlApi::layers, nullptr},
+    {"GET /v1/stats", "layer", &ControlApi::stats, nullptr},
+    {"GET /v1/stats/files", "layer", nullptr, &ControlApi::stats_files},
+};
 
 bool ControlAnswer::give(ControlResponse response) {
   if (!claim()) return false;
@@ -71,18 +82,19 @@ void ControlApi::handle(const ControlRequest& request,
                         const std::shared_ptr<ConnectionScope>& scope,
                         std::shared_ptr<ControlAnswer> answer) {
   const std::string what = request.method + " " + request.path;
-  if (const Status known = check_route(request, what); !known) {
-    answer->give(error_response(known.error()));
+  const auto route = std::ranges::find(kRoutes, what, &Route::what);
+  Status understood = route == std::end(kRoutes)
+                          ? fail(ErrorCode::kNotFound, "there is no " + quoted(what))
+                          : check_request(request, route->parameter);
+  if (!understood) {
+    answer->give(error_response(understood.error()));
     return;
   }
-  if (what == "POST /v1/attach") return attach(request, scope, std::move(answer));
-  if (what == "GET /v1/stats/files") return stats_files(request, std::move(answer));
-  Result<std::string> body;
-  if (what == "GET /v1/status") body = status();
-  if (what == "GET /v1/layers") body = layers();
-  if (what == "GET /v1/stats") body = stats(request);
-  if (what == "POST /v1/detach") body = detach(request);
-  if (what == "POST /v1/namespaces") body = keep_namespace(request);
+  if (route->answer_later != nullptr) {
+    (this->*route->answer_later)(request, scope, std::move(answer));
+    return;
+  }
+  Result<std::string> body = (this->*route->answer)(request);
   answer->give(body ? ControlResponse{200, std::move(*body), {}} : error_response(body.error()));
 }
 
@@ -166,7 +178,7 @@ void ControlApi::detach_all() {
   for (auto& [lease, attachment] : attachments) attaches_.detach(std::move(attachment));
 }
 
-std::string ControlApi::status() const {
+Result<std::string> ControlApi::status(const ControlRequest&) {
   StatusFigures figures;
   figures.pid = getpid();
   figures.version = facts_.version;
@@ -188,7 +200,7 @@ std::string ControlApi::status() const {
   return status_json(figures);
 }
 
-std::string ControlApi::layers() const {
+Result<std::string> ControlApi::layers(const ControlRequest&) {
   return layers_json(nodes_.attached_views(), facts_.mountpoint);
 }
 
@@ -201,7 +213,7 @@ Result<std::shared_ptr<AttachedLayer>> ControlApi::layer_of(const ControlRequest
   return fail(ErrorCode::kNotFound, "layer " + quoted(id->second) + " is not attached");
 }
 
-Result<std::string> ControlApi::stats(const ControlRequest& request) const {
+Result<std::string> ControlApi::stats(const ControlRequest& request) {
   std::vector<std::shared_ptr<AttachedLayer>> layers;
   if (request.query.contains("layer")) {
     VARVE_ASSIGN(std::shared_ptr<AttachedLayer> layer, layer_of(request));
@@ -215,7 +227,8 @@ Result<std::string> ControlApi::stats(const ControlRequest& request) const {
   return stats_json(layers);
 }
 
-void ControlApi::stats_files(const ControlRequest& request, std::shared_ptr<ControlAnswer> answer) {
+void ControlApi::stats_files(const ControlRequest& request, const std::shared_ptr<ConnectionScope>&,
+                             std::shared_ptr<ControlAnswer> answer) {
   auto layer = layer_of(request);
   if (!layer) {
     answer->give(error_response(layer.error()));

@@ -84,15 +84,19 @@ class ControlApi {
   void detach_all();
 
  private:
+  struct Route;
+  static const Route kRoutes[];
+
   void attach(const ControlRequest& request, const std::shared_ptr<ConnectionScope>& scope,
               std::shared_ptr<ControlAnswer> answer);
   Result<std::string> detach(const ControlRequest& request);
   Result<std::string> keep_namespace(const ControlRequest& request);
   bool release(const std::string& lease);
-  std::string status() const;
-  std::string layers() const;
-  Result<std::string> stats(const ControlRequest& request) const;
-  void stats_files(const ControlRequest& request, std::shared_ptr<ControlAnswer> answer);
+  Result<std::string> status(const ControlRequest& request);
+  Result<std::string> layers(const ControlRequest& request);
+  Result<std::string> stats(const ControlRequest& request);
+  void stats_files(const ControlRequest& request, const std::shared_ptr<ConnectionScope>& scope,
+                   std::shared_ptr<ControlAnswer> answer);
   Result<std::shared_ptr<AttachedLayer>> layer_of(const ControlRequest& request) const;
 
   const DaemonFacts facts_;

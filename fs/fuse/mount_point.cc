@@ -24,8 +24,19 @@ namespace {
 constexpr const char* kType = "fuse.varvefs";
 constexpr size_t kMountinfoBytesMax = 64 << 20;
 
+Result<UniqueFd> open_fuse() {
+  auto fd = open_file("/dev/fuse", O_RDWR);
+  if (fd) return fd;
+  const int error = fd.error().errno_value();
+  if (error != ENOENT && error != ENODEV && error != ENXIO) return fd;
+  return fail(ErrorCode::kUnsupported,
+              "no FUSE: the module 'fuse' is not there, or a container "
+              "lacks the device: " +
+                  fd.error().to_string());
+}
+
 Result<UniqueFd> mount_as_root(const std::string& path) {
-  VARVE_ASSIGN(UniqueFd fd, open_file("/dev/fuse", O_RDWR));
+  VARVE_ASSIGN(UniqueFd fd, open_fuse());
   const std::string options =
       "fd=" + std::to_string(fd.get()) +
       ",rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions";

@@ -1,9 +1,11 @@
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 
 #include <filesystem>
 #include <thread>
@@ -69,7 +71,22 @@ TEST(FsDaemonTest, EndsWithAnErrorWhenADemandedRingCannotBeHad) {
   EXPECT_FALSE(fs::find_mount(varvefs.mountpoint()));
 }
 
-// A pipe takes the lowest numbers that are free.
+// A private /dev that has nothing but /dev/null.
+void hide_devices() {
+  must(unshare(CLONE_NEWNS) == 0 ? Status() : fail_errno("unshare"));
+  must(mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 ? Status()
+                                                                       : fail_errno("mount"));
+  must(mount("none", "/dev", "tmpfs", 0, nullptr) == 0 ? Status() : fail_errno("mount"));
+  must(mknod("/dev/null", S_IFCHR | 0666, makedev(1, 3)) == 0 ? Status() : fail_errno("mknod"));
+}
+
+TEST(FsDaemonTest, WhereThereIsNoFuseItSaysSo) {
+  VarvefsProcess varvefs(TransportKind::kAuto);
+  varvefs.set_child_setup(hide_devices);
+  EXPECT_EQ(varvefs.start_and_wait(), error_code_to_exit_status(ErrorCode::kUnsupported));
+  EXPECT_NE(varvefs.log().find("/dev/fuse"), std::string::npos) << varvefs.log();
+}
+
 size_t open_descriptor_count() {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
                                            std::filesystem::directory_iterator()));
