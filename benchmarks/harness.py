@@ -11,6 +11,7 @@ import os
 import pathlib
 import platform
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -119,7 +120,12 @@ def debian_tree():
 
 @contextlib.contextmanager
 def scratch(parent, keep=False):
-    """An empty folder for one run, on the filesystem of `parent`; the caches of what it starts, too."""
+    """An empty folder for one run, on the filesystem of `parent`; the caches of what it starts, too.
+
+    Gone also when a signal that can be caught ends the run.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, _: sys.exit(128 + number))
     folder = pathlib.Path(parent)
     if folder.exists():
         raise SystemExit(f"{folder} exists: remove it, or name another --work")
