@@ -169,7 +169,9 @@ Status set_run_option(Spec& spec, const std::string& name, const std::string& va
       return wrong("--net: " + quoted(value) + " is neither none nor host");
     spec.network = value == "host" ? NetworkMode::kHost : NetworkMode::kNone;
   }
+  if (name == "--stats" && value.empty()) return wrong("--stats must not be empty");
   if (name == "--env") {
+    if (value.empty()) return wrong("--env must not be empty");
     if (value.find('=') != std::string::npos) {
       spec.env.push_back(value);
     } else if (const char* inherited = std::getenv(value.c_str()); inherited != nullptr) {

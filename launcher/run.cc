@@ -100,7 +100,10 @@ Status make_upper(const Spec& spec, HostState& host) {
   if (spec.rw_bytes_max) return {};
   const std::string name = spec.keep ? kept_name(host.slot) : host.slot.cgroup_name();
   // The record comes first: whatever happens next, the next run knows what to remove.
-  if (!spec.keep) VARVE_TRY(host.slot.record_upper(spec.state_dir + "/" + name));
+  if (!spec.keep) {
+    auto recorded = host.slot.record_upper(spec.state_dir + "/" + name);
+    if (!recorded) return fail(std::move(recorded).error(), "--state-dir");
+  }
   VARVE_ASSIGN(UpperDir upper, in_context(UpperDir::create(spec.state_dir, name), "--state-dir"));
   host.upper.emplace(std::move(upper));
   return {};
@@ -262,6 +265,11 @@ int report(const Error& error, ToolIo& io) {
   return kExitVarveFailed;
 }
 
+/// What an ordinary user may not do first differs from host to host; that it takes root does not.
+Error as_told_to_user(Error error) {
+  return ::geteuid() == 0 ? std::move(error) : std::move(error).with_context("not root");
+}
+
 int print_usage(ToolIo& io) {
   std::fputs(usage().c_str(), io.out);
   return 0;
@@ -272,7 +280,7 @@ int run_command(const std::vector<std::string>& args, ToolIo& io, std::span<char
   if (!spec) return report(spec.error(), io);
   if (spec->help) return print_usage(io);
   auto result = spec->print_plan ? print_plan(*spec, io) : run_image(*spec, io, command_line);
-  return result ? *result : report(result.error(), io);
+  return result ? *result : report(as_told_to_user(std::move(result).error()), io);
 }
 
 int mount_command(const std::vector<std::string>& args, bool mounts, ToolIo& io) {

@@ -369,6 +369,24 @@ TEST_F(LaunchRunTest, AFileOrDirectoryThatCannotBeUsedIsNamedWithItsOption) {
   }
 }
 
+TEST_F(LaunchRunTest, AStateDirectoryWithAPathThatNoLinkCanHoldIsNamedWithItsOption) {
+  const Result result = run({"--state-dir", "/" + std::string(4095, 'x'), "base", "--", "true"});
+  EXPECT_EQ(result.status, 125);
+  EXPECT_TRUE(result.err.starts_with("varve: --state-dir: ")) << result.err;
+}
+
+TEST_F(LaunchRunTest, AnOrdinaryUserIsToldWhatIsMissing) {
+  // Its directory may be closed to others: the program is opened before.
+  std::vector<std::string> words{"sh", "-c",
+                                 "exec 9<\"$1\"; shift; exec setpriv --reuid 1000 --regid 1000 "
+                                 "--clear-groups /proc/self/fd/9 \"$@\"",
+                                 "sh"};
+  for (const std::string& word : command({"base", "--", "true"})) words.push_back(word);
+  const Result result = execute(words);
+  EXPECT_EQ(result.status, 125);
+  EXPECT_TRUE(result.err.starts_with("varve: not root: ")) << result.err;
+}
+
 TEST_F(LaunchRunTest, AnImageIsMountedAndUnmounted) {
   const std::string at = directory() + "/at";
   ASSERT_TRUE(make_directories(at));

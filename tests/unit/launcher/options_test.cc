@@ -93,7 +93,7 @@ TEST(OptionsTest, WrongCommandLinesAreRefused) {
         Words{"--cpus", "x", "image"}, Words{"--pids", "-1", "image"},
         Words{"--net", "bridge", "image"}, Words{"--nope", "image"}, Words{"--keep=yes", "image"},
         Words{"--store", "", "image"}, Words{"--store=", "image"}, Words{"image", "--nope"},
-        Words{"-x", "image"}}) {
+        Words{"-x", "image"}, Words{"--env", "", "image"}, Words{"--stats=", "image"}}) {
     const auto spec = parse_run(words);
     ASSERT_FALSE(spec) << testing::PrintToString(words);
     EXPECT_EQ(spec.error().code(), ErrorCode::kInvalidArgument);
