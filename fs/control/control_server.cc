@@ -9,6 +9,7 @@
 #include <set>
 
 #include "fs/control/connection.h"
+#include "fs/descriptor_reserve.h"
 
 namespace varve::fs {
 
@@ -79,11 +80,17 @@ void ControlServer::Impl::accept() {
       log_(LogLevel::kWarning, "accept", "accepting on the control socket: " + error.message());
       return;
     }
+    const bool was_last = is_reserved_descriptor(socket.native_handle());
     auto connection =
         std::make_shared<Connection>(std::move(socket), api_, request_deadline_,
                                      [this](Connection* closed) { connections_.erase(closed); });
     connections_.insert(connection.get());
     connection->start();
+    if (was_last) {
+      is_accepting_ = false;
+      log_(LogLevel::kWarning, "accept", "few descriptors are left: new connections have to wait");
+      return;
+    }
     accept();
   });
 }
@@ -111,7 +118,7 @@ void ControlServer::Impl::tick(const std::function<bool()>& should_end) {
       end();
       return;
     }
-    if (!is_accepting_) accept();
+    if (!is_accepting_ && !only_reserved_descriptors_are_left()) accept();
     tick(should_end);
   });
 }

@@ -8,6 +8,7 @@
 #include "base/file_io.h"
 #include "chunkstore/erofs/large_ids.h"
 #include "chunkstore/format/image.h"
+#include "fs/descriptor_reserve.h"
 
 namespace varve::fs {
 namespace {
@@ -204,6 +205,9 @@ Result<std::vector<uint32_t>> AttachedLayer::large_ids() {
 
 Status AttachedLayer::fetch_metadata(const std::string& spool_directory, Deadline deadline) {
   VARVE_ASSIGN(UniqueFd file, open_unlinked_temp(spool_directory));
+  if (is_reserved_descriptor(file.get())) {
+    return fail(ErrorCode::kBusy, "too few descriptors are left for one more layer");
+  }
   std::vector<ChunkLocation> chunks;
   for (uint64_t offset = 0; offset < metadata_bytes();) {
     VARVE_ASSIGN(ChunkLocation location, source_->map->locate(offset, deadline));

@@ -170,6 +170,41 @@ TEST_P(FsControlTest, OutOfDescriptorsItGoesOnWhenThereAreSomeAgain) {
   varvefs_.attach(client, "app:v1");
 }
 
+TEST_P(FsControlTest, NeitherClientsNorLayersTakeTheDescriptorsThatReadsNeed) {
+  const std::string other_store = varvefs_.scratch() + "/other";
+  std::filesystem::create_directory(varvefs_.scratch() + "/source");
+  const auto store = chunkstore::open_store(other_store, true).value();
+  const test::TestLayer layer = test::put_directory(*store, varvefs_.scratch() + "/source");
+  test::put_image(*store, {layer.id}, "other:v1");
+  ControlClient client = varvefs_.connect();
+  const auto answer = varvefs_.attach(client, "app:v1");
+  const std::string image = test::VarvefsProcess::image_of(answer);
+  const size_t before = descriptor_count();
+  rlimit limit{};
+  ASSERT_EQ(::prlimit(varvefs_.pid(), RLIMIT_NOFILE, nullptr, &limit), 0);
+  const rlimit low{before + 50, limit.rlim_max};
+  ASSERT_EQ(::prlimit(varvefs_.pid(), RLIMIT_NOFILE, &low, nullptr), 0);
+  std::vector<UniqueFd> sockets;
+  for (int i = 0; i < 100; ++i) sockets.push_back(connect());
+  // Longer than it waits for descriptors, twice.
+  std::this_thread::sleep_for(std::chrono::milliseconds(2200));
+  const auto size = answer.body.at("layers").at(0).at("image_bytes").to_number<uint64_t>();
+  EXPECT_EQ(test::direct_read_errno(image, 0, size / test::kPage * test::kPage), 0)
+      << varvefs_.log();
+  const auto one_more =
+      client.post("/v1/attach", {{"store", "file://" + varvefs_.store_directory()},
+                                 {"image", "app:v1"},
+                                 {"domain", "other"}});
+  EXPECT_EQ(one_more.value().status, 200) << "a layer that is attached already costs none";
+  const auto new_layer =
+      client.post("/v1/attach", {{"store", "file://" + other_store}, {"image", "other:v1"}});
+  EXPECT_EQ(new_layer.value().status, 409);
+  EXPECT_NE(json::serialize(new_layer->body).find("too few descriptors"), std::string::npos);
+  sockets.clear();
+  EXPECT_TRUE(answers());
+  ASSERT_EQ(::prlimit(varvefs_.pid(), RLIMIT_NOFILE, &limit, nullptr), 0);
+}
+
 TEST_P(FsControlTest, AnAttachFromAStoreThatHangsIsAnsweredByItsDeadline) {
   varvefs_.stop();
   varvefs_.options().attach_deadline_ms = 300;
