@@ -261,7 +261,7 @@ class ManifestFinder {
   Result<Descriptor> choose() const {
     if (found_.empty()) {
       std::string seen;
-      for (const std::string& platform : other_platforms_) seen += " " + platform;
+      for (const std::string& platform : other_platforms_) seen += " " + quoted(platform);
       return fail(ErrorCode::kNotFound,
                   "no image for platform " + options_.platform +
                       (options_.reference.empty() ? "" : " named " + quoted(options_.reference)) +
@@ -368,7 +368,7 @@ Result<OciImage> open_docker_image(const ImageFiles& files, const OciOptions& op
   VARVE_ASSIGN(const std::string platform, platform_of(config));
   if (!platform.empty() && !is_platform(platform, options.platform)) {
     return fail(ErrorCode::kNotFound,
-                "no image for platform " + options.platform + "; there is " + platform);
+                "no image for platform " + options.platform + "; there is " + quoted(platform));
   }
   OciImage image;
   VARVE_ASSIGN(image.config, parse_config(config));

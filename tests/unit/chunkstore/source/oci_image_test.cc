@@ -133,10 +133,10 @@ TEST_F(OciImageTest, WhereTheIndexNamesNoPlatformTheConfigurationDoes) {
   const std::string amd = manifest(config_, {blob(kLayerType, lower_)});
   const std::string arm = manifest(arm_config, {blob(kLayerType, upper_)});
   write("index.json", index({amd}));
-  expect_failure(ErrorCode::kNotFound, "no image for platform linux/arm64; there is linux/amd64",
+  expect_failure(ErrorCode::kNotFound, "no image for platform linux/arm64; there is 'linux/amd64'",
                  {.platform = "linux/arm64"});
   write("index.json", index({arm}));
-  expect_failure(ErrorCode::kNotFound, "there is linux/arm64/v8");
+  expect_failure(ErrorCode::kNotFound, "there is 'linux/arm64/v8'");
   write("index.json", index({amd, arm}));
   EXPECT_EQ(open()->layers.at(0).stored_sha256, digest_of(lower_));
   EXPECT_EQ(open({.platform = "linux/arm64"})->layers.at(0).stored_sha256, digest_of(upper_));
