@@ -89,6 +89,8 @@ Status Flattener::walk() {
     Status status = merged_.read_directory(
         directory.node, [&](const std::string& name, MergedNode child) -> Status {
           std::string key = directory.key.empty() ? name : directory.key + '\0' + name;
+          if (key.size() > erofs::kPathBytesMax)
+            return fail(ErrorCode::kCorruption, "it is nested too deeply, or in itself");
           VARVE_TRY(add(key, child));
           if (child.is_directory()) waiting.push_back({std::move(key), std::move(child)});
           return {};

@@ -6,6 +6,7 @@
 #include "chunkstore/build/resolved_tree.h"
 #include "chunkstore/build/temp_directory.h"
 #include "chunkstore/build/tree_resolver.h"
+#include "chunkstore/erofs/format.h"
 
 namespace varve::chunkstore {
 class LayerBuilder::State {
@@ -93,7 +94,13 @@ LayerBuilder::~LayerBuilder() = default;
 
 Status LayerBuilder::add(Entry entry) {
   Status status = state_->add(entry);
-  if (!status) return fail(std::move(status).error(), "packing " + quoted(entry.path));
+  if (!status) {
+    const std::string_view path = entry.path;
+    const bool is_too_long = path.size() > erofs::kPathBytesMax;
+    return fail(std::move(status).error(),
+                "packing " + (is_too_long ? quoted(path.substr(0, erofs::kNameBytesMax)) + "…"
+                                          : quoted(path)));
+  }
   return {};
 }
 

@@ -208,6 +208,8 @@ Result<Bytes> encode_xattrs(const std::map<std::string, std::string>& xattrs) {
 
 Status check_path(std::string_view path) {
   if (path.find('\0') != std::string_view::npos) return invalid("its name holds a NUL");
+  if (path.size() > erofs::kPathBytesMax)
+    return invalid("its path is longer than " + std::to_string(erofs::kPathBytesMax) + " bytes");
   while (!path.empty()) {
     const size_t slash = path.find('/');
     const std::string_view name = path.substr(0, slash);

@@ -65,7 +65,7 @@ inline constexpr std::string_view kOriginXattr = "trusted.overlay.origin";
 /// Errors (kInvalidArgument) do not name the path: the caller does.
 Result<Node> node_of_entry(const Entry& entry);
 /// kInvalidArgument for a path that is no Entry::path: empty, `.`, `..` or over-long components, a
-/// NUL, or slashes at its ends.
+/// NUL, slashes at its ends, or more than erofs::kPathBytesMax bytes.
 Status check_path(std::string_view path);
 
 }  // namespace varve::chunkstore

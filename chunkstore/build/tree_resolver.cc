@@ -198,7 +198,7 @@ Status TreeResolver::take_group(std::string_view key, const Group& group) {
       return invalid("opaque mark for " + shown(key) + ", which is not a directory");
     const bool is_opaque = is_directory && (group.has_opaque || group.has_whiteout);
     const bool is_hidden = !open_.empty() && open_.back().hides_base;
-    open_.push_back({std::string(key), is_directory, is_opaque || is_hidden});
+    push_open(key, is_directory, is_opaque || is_hidden);
     return emit_record(key, *group.real, is_opaque);
   }
   if (group.has_opaque) return emit_implied(key, Implied::kByOpaque);
@@ -214,17 +214,22 @@ Status TreeResolver::settle_pending_whiteout(std::string_view next_key) {
   return is_below(next_key, key) ? emit_implied(key, Implied::kByWhiteout) : emit_whiteout(key);
 }
 
+void TreeResolver::push_open(std::string_view key, bool is_directory, bool hides_base) {
+  open_key_ = key;
+  open_.push_back({key.size(), is_directory, hides_base});
+}
+
 /// Makes `open_` the chain of directories above `key`, adding those that no entry describes.
 Status TreeResolver::open_parents(std::string_view key) {
-  while (!open_.empty() && !is_below(key, open_.back().key)) open_.pop_back();
+  while (!open_.empty() && !is_below(key, last_open_key())) open_.pop_back();
   if (key.empty()) return {};
   if (open_.empty()) VARVE_TRY(emit_implied("", Implied::kByChild));
   if (!open_.back().is_directory)
-    return invalid(shown(key) + " lies below " + shown(open_.back().key) +
+    return invalid(shown(key) + " lies below " + shown(last_open_key()) +
                    ", which is not a directory");
   for (;;) {
-    const std::string& parent = open_.back().key;
-    const size_t start = parent.empty() ? 0 : parent.size() + 1;
+    const size_t parent_size = open_.back().key_size;
+    const size_t start = parent_size == 0 ? 0 : parent_size + 1;
     const size_t end = key.find('\0', start);
     if (end == std::string_view::npos) return {};
     VARVE_TRY(emit_implied(key.substr(0, end), Implied::kByChild));
@@ -249,7 +254,7 @@ Status TreeResolver::emit_implied(std::string_view key, Implied why) {
   entry.xattrs = std::move(attributes.xattrs);
   auto node = node_of_entry(entry);
   if (!node) return fail(std::move(node).error(), "directory " + shown(key) + " of the base");
-  open_.push_back({std::string(key), true, is_hidden || is_opaque});
+  push_open(key, true, is_hidden || is_opaque);
   return tree_->add_name(key, erofs::FileType::kDirectory, is_opaque, kNoIndex, &*node);
 }
 

@@ -62,7 +62,7 @@ class TreeResolver {
     bool has_opaque = false;
   };
   struct OpenDirectory {
-    std::string key;
+    size_t key_size;  ///< Its key is that much of open_key_.
     bool is_directory;
     bool hides_base;  ///< What layers below have under it is not seen.
   };
@@ -82,6 +82,10 @@ class TreeResolver {
   Status read_group(SortedCursor& entries, std::string_view key, Group& group);
   Status take_group(std::string_view key, const Group& group);
   Status open_parents(std::string_view key);
+  void push_open(std::string_view key, bool is_directory, bool hides_base);
+  std::string_view last_open_key() const {
+    return std::string_view(open_key_).substr(0, open_.back().key_size);
+  }
   Status emit_implied(std::string_view key, Implied why);
   Status emit_whiteout(std::string_view key);
   Status settle_pending_whiteout(std::string_view next_key);
@@ -100,6 +104,7 @@ class TreeResolver {
 
   ResolvedTree* tree_ = nullptr;
   std::vector<OpenDirectory> open_;  ///< The directories above the current path.
+  std::string open_key_;             ///< Of the one that was opened last.
   std::optional<std::string> pending_whiteout_;
 };
 

@@ -16,6 +16,9 @@ inline constexpr uint32_t kSuperBlockMagic = 0xE0F5E1E2;
 /// nids count slots of this size from the start of the metadata area.
 inline constexpr uint32_t kInodeSlotBytes = 32;
 inline constexpr uint32_t kNameBytesMax = 255;
+/// Longest path that Varve makes a layer of or walks to, bytes: four times what a system call
+/// takes. A tree of one path has a directory for every other byte of it.
+inline constexpr size_t kPathBytesMax = 16384;
 /// Block address of a hole in a chunk map, and of a file without blocks.
 inline constexpr uint32_t kNullBlock = 0xFFFFFFFF;
 

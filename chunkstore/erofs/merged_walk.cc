@@ -8,8 +8,6 @@
 namespace varve::chunkstore::erofs {
 namespace {
 
-/// Deeper trees cannot be reached by name on Linux in any useful way.
-constexpr size_t kDepthMax = 16384;
 /// A directory entry takes 12 bytes and its name at least one.
 constexpr uint64_t kDirentBytesMin = 13;
 
@@ -30,9 +28,6 @@ Status walk_tree(const MergedTree& tree, const MergedNode& start, const std::str
   uint64_t entries_left = tree.tree_bytes_max() / kDirentBytesMin;
   std::vector<Level> levels;
   const auto descend = [&](const MergedNode& directory) -> Status {
-    if (levels.size() >= kDepthMax) {
-      return fail(ErrorCode::kCorruption, quoted(path) + " is nested too deeply, or in itself");
-    }
     Level level{path.size(), {}, 0};
     auto status =
         tree.read_directory(directory, [&](const std::string& name, MergedNode child) -> Status {
@@ -61,6 +56,10 @@ Status walk_tree(const MergedTree& tree, const MergedNode& start, const std::str
     const auto [name, node] = std::move(level.children[level.next++]);
     if (!path.empty()) path += '/';
     path += name;
+    if (path.size() > kPathBytesMax) {
+      return fail(ErrorCode::kCorruption, quoted(std::string_view(path).substr(0, kNameBytesMax)) +
+                                              "… is nested too deeply, or in itself");
+    }
     VARVE_TRY(visit({path, node, levels.size()}));
     if (node.is_directory()) VARVE_TRY(descend(node));
   }

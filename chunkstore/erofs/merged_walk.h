@@ -19,9 +19,9 @@ struct WalkStep {
 /// before what it holds, the entries of a directory in bytewise order. An error of `visit` ends the
 /// walk.
 ///
-/// A tree that is deeper, or has more entries, than its images could hold if every directory had
-/// one parent and its entries to itself is kCorruption: a cycle ends, and so do directories that
-/// share their entries. Memory: the names of the directories on the way.
+/// A tree with paths of more than kPathBytesMax, or with more entries, than its images could hold
+/// if every directory had one parent and its entries to itself is kCorruption: a cycle ends, and so
+/// do directories that share their entries. Memory: the names of the directories on the way.
 Status walk_tree(const MergedTree& tree, const MergedNode& start, const std::string& start_path,
                  const std::function<Status(const WalkStep&)>& visit);
 

@@ -18,6 +18,8 @@ namespace {
 constexpr int kLinkHopCountMax = 8;
 /// Files an image archive may hold: two or three a layer, plus change.
 constexpr size_t kMemberCountMax = 65536;
+/// Bytes of all their names and link targets.
+constexpr size_t kMemberNamesBytesMax = 16 << 20;
 
 class DirectoryFiles final : public ImageFiles {
  public:
@@ -64,7 +66,8 @@ class ArchiveFiles final : public ImageFiles {
       VARVE_ASSIGN(const bool has_member, reader.next(member));
       if (!has_member) return {};
       VARVE_ASSIGN(const std::string path, normalise_archive_path(member.path));
-      if (members_.size() >= kMemberCountMax) {
+      name_bytes_ += path.size() + member.link_path.size();
+      if (members_.size() >= kMemberCountMax || name_bytes_ > kMemberNamesBytesMax) {
         return fail(ErrorCode::kInvalidArgument, "too many members for an image archive");
       }
       if (member.type == '0' && member.data_size != member.size) {
@@ -116,6 +119,7 @@ class ArchiveFiles final : public ImageFiles {
   std::shared_ptr<const UniqueFd> file_;
   std::string name_;
   std::map<std::string, Member, std::less<>> members_;
+  size_t name_bytes_ = 0;
 };
 
 /// A regular file that begins with a tar header can be indexed where it is.

@@ -15,6 +15,8 @@ using chunkstore::erofs::Inode;
 using chunkstore::erofs::Layout;
 
 constexpr uint64_t kPageBytes = TouchedPages::kPageBytes;
+// Of all paths: more would not fit the answer that carries them.
+constexpr size_t kPathsBytesMax = 32 << 20;
 // An entry of a chunk map.
 constexpr uint64_t kMapEntryBytesMin = 4;
 
@@ -35,6 +37,7 @@ class Walk {
   PageRuns pages_;  // Touched, and no file's so far.
   uint64_t map_entries_left_;
   std::unordered_set<uint64_t> linked_;  // Inodes with several names that were visited.
+  size_t path_bytes_ = 0;
   TouchedFiles result_;
 };
 
@@ -61,7 +64,14 @@ Status Walk::visit_file(const std::string& path, const Inode& inode) {
     page_count += pages_.take(*extent.image_offset / kPageBytes,
                               (*extent.image_offset + extent.size + kPageBytes - 1) / kPageBytes);
   }
-  if (page_count > 0) result_.files.push_back({path, inode.size, page_count * kPageBytes});
+  if (page_count == 0) return {};
+  path_bytes_ += path.size();
+  if (path_bytes_ > kPathsBytesMax) {
+    return fail(ErrorCode::kUnsupported, "the touched files of layer " + layer_.id().hex() +
+                                             " have more than " + std::to_string(kPathsBytesMax) +
+                                             " bytes of paths");
+  }
+  result_.files.push_back({path, inode.size, page_count * kPageBytes});
   return {};
 }
 

@@ -23,7 +23,8 @@ struct TouchedFiles {
 
 /// Walks the layer's tree. Identical files share pages: those count for one of them.
 /// Cost: one pass over the metadata region, which is not trusted, and by the runs of touched pages;
-/// reads no data. Errors: kCorruption.
+/// reads no data. Errors: kCorruption;
+/// kUnsupported (more than 32 MiB of paths).
 Result<TouchedFiles> find_touched_files(AttachedLayer& layer);
 
 }  // namespace varve::fs

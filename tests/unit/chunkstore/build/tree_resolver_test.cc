@@ -22,6 +22,16 @@ TEST(TreeResolverTest, TheLastOfSeveralEntriesForAPathCounts) {
   EXPECT_EQ(built.content("d/x"), "1");
 }
 
+TEST(TreeResolverTest, ThePathIsBounded) {
+  std::string path;
+  for (int i = 0; i < 8191; ++i) path += "d/";
+  const BuiltImage built = build_image({file(path + "f", "deep"), file("e", "1")});
+  EXPECT_EQ(built.content(path + "f"), "deep");
+  EXPECT_EQ(built.content("e"), "1");
+  EXPECT_NE(build_error({file(path + "gg/f", "1")}).find("longer than 16384 bytes"),
+            std::string::npos);
+}
+
 TEST(TreeResolverTest, HardLinksKeepTheInodeThatTheirTargetHadWhenTheyCame) {
   const BuiltImage built = build_image({file("a", "old"), hard_link("b", "a"), hard_link("c", "b"),
                                         file("a", "new"), hard_link("d", "a")});
