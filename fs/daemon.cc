@@ -98,7 +98,8 @@ Status Daemon::mount() {
 void Daemon::start_mounter() {
   if (geteuid() != 0) return;
   auto mounter = Mounter::start({mountpoint_, options_.run_directory,
-                                 options_.mount_with_loop_devices, options_.keep_mounts_attached});
+                                 options_.mount_with_loop_devices, options_.keep_mounts_attached},
+                                log_);
   if (mounter) {
     mounter_ = std::move(*mounter);
   } else {

@@ -23,7 +23,13 @@ constexpr timeval kAnswerTimeout{10, 0};
 
 }  // namespace
 
-Result<std::unique_ptr<Mounter>> Mounter::start(const MounterOptions& options) {
+Result<std::unique_ptr<Mounter>> Mounter::start(const MounterOptions& options, LogSink log) {
+  std::unique_ptr<Mounter> mounter(new Mounter(options, std::move(log)));
+  VARVE_TRY(mounter->start_helper());
+  return mounter;
+}
+
+Status Mounter::start_helper() {
   int sockets[2];
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets))
     return fail_errno("socketpair");
@@ -33,29 +39,38 @@ Result<std::unique_ptr<Mounter>> Mounter::start(const MounterOptions& options) {
     return fail_errno("setsockopt");
   }
   const pid_t parent = getpid();
+  // The signal comes when the thread ends that forked; what comes in any case is the socket's end.
+  const bool is_main_thread = gettid() == parent;
   const pid_t helper = fork();
   if (helper < 0) return fail_errno("forking the mount helper");
   if (helper == 0) {
+    if (is_main_thread) prctl(PR_SET_PDEATHSIG, SIGKILL);
     // The parent may have died before this call.
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(0);
     ours.reset();
-    _exit(mounter::run_helper(theirs.get(), options));
+    _exit(mounter::run_helper(theirs.get(), options_));
   }
   theirs.reset();
-  std::unique_ptr<Mounter> mounter(new Mounter(options.mountpoint, std::move(ours), helper));
+  socket_ = std::move(ours);
+  helper_ = helper;
   // The helper reports once whether it could set itself up.
-  VARVE_ASSIGN(const mounter::Message ready, mounter::receive_message(mounter->socket_.get()));
+  VARVE_ASSIGN(const mounter::Message ready, mounter::receive_message(socket_.get()));
   if (!ready.text.empty()) return fail(ready.error, ready.text);
-  mounter->uses_loop_devices_ = ready.operation == mounter::kLoops;
-  return mounter;
+  uses_loop_devices_ = ready.operation == mounter::kLoops;
+  return {};
 }
 
-Mounter::~Mounter() {
+void Mounter::end_helper() {
   socket_.reset();
+  if (helper_ <= 0) return;
   kill(helper_, SIGKILL);
   while (waitpid(helper_, nullptr, 0) < 0 && errno == EINTR) {
   }
+  helper_ = 0;
+}
+
+Mounter::~Mounter() {
+  end_helper();
 }
 
 Result<UniqueFd> Mounter::mount(const std::string& key) {
@@ -64,7 +79,7 @@ Result<UniqueFd> Mounter::mount(const std::string& key) {
     return clone_mount(original->second.get(), "");
   }
   // Opened for the request only: a helper that kept it would keep the mount busy.
-  VARVE_ASSIGN(UniqueFd root, open_file(mountpoint_, O_PATH | O_DIRECTORY));
+  VARVE_ASSIGN(UniqueFd root, open_file(options_.mountpoint, O_PATH | O_DIRECTORY));
   auto answer = request(mounter::kMount, key, std::move(root));
   if (!answer) return fail(std::move(answer).error(), "mounting the image of '" + key + "'");
   if (answer->operation != mounter::kOriginal) return std::move(answer->fd);
@@ -92,17 +107,28 @@ Status Mounter::drop(const std::string& key) {
 
 Result<mounter::Message> Mounter::request(char operation, const std::string& key, UniqueFd fd) {
   mounter::Message message;
-  message.sequence = next_sequence_++;
   message.operation = operation;
   message.text = key;
   message.fd = std::move(fd);
+  auto answer = exchange(message);
+  if (!answer && answer.error().code() == ErrorCode::kUnavailable) {
+    // Somebody killed it, or the kernel did for want of memory.
+    log_(LogLevel::kWarning, "", "starting the mount helper anew: " + answer.error().to_string());
+    end_helper();
+    VARVE_TRY(start_helper());
+    answer = exchange(message);
+  }
+  if (answer && !answer->text.empty()) return fail(answer->error, answer->text);
+  return answer;
+}
+
+Result<mounter::Message> Mounter::exchange(mounter::Message& message) {
+  message.sequence = next_sequence_++;
   VARVE_TRY(mounter::send_message(socket_.get(), message));
   for (;;) {
     VARVE_ASSIGN(mounter::Message answer, mounter::receive_message(socket_.get()));
-    // The late answer to a request that was given up.
-    if (answer.sequence != message.sequence) continue;
-    if (!answer.text.empty()) return fail(answer.error, answer.text);
-    return answer;
+    // Not the late answer to a request that was given up.
+    if (answer.sequence == message.sequence) return answer;
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/error.h"
 #include "base/unique_fd.h"
+#include "fs/log.h"
 #include "fs/mounter/message.h"
 
 namespace varve::fs {
@@ -36,8 +37,9 @@ struct MounterOptions {
 /// Thread-safe: one request at a time.
 class Mounter {
  public:
-  /// Starts the helper. While the process has one thread: it is forked, not executed.
-  static Result<std::unique_ptr<Mounter>> start(const MounterOptions& options);
+  /// Starts the helper: it is forked, not executed. Best while the process has one thread and
+  /// little memory; one that was killed is replaced later all the same.
+  static Result<std::unique_ptr<Mounter>> start(const MounterOptions& options, LogSink log);
   /// Ends the helper; mounts that others cloned stay.
   ~Mounter();
   Mounter(const Mounter&) = delete;
@@ -57,17 +59,20 @@ class Mounter {
   Status drop(const std::string& key);
 
  private:
-  Mounter(std::string mountpoint, UniqueFd socket, pid_t helper)
-      : mountpoint_(std::move(mountpoint)), socket_(std::move(socket)), helper_(helper) {}
+  Mounter(const MounterOptions& options, LogSink log) : options_(options), log_(std::move(log)) {}
 
-  /// With mutex_ held.
+  // With mutex_ held, or before anybody else knows of this.
+  Status start_helper();
+  void end_helper();
   Result<mounter::Message> request(char operation, const std::string& key, UniqueFd fd);
+  Result<mounter::Message> exchange(mounter::Message& message);
 
-  const std::string mountpoint_;
+  const MounterOptions options_;
+  const LogSink log_;
   std::mutex mutex_;
   std::map<std::string, UniqueFd> originals_;  // By key; empty where the helper keeps them.
   UniqueFd socket_;
-  pid_t helper_;
+  pid_t helper_ = 0;
   uint32_t next_sequence_ = 1;
   bool uses_loop_devices_ = false;
 };

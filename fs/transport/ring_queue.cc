@@ -169,6 +169,9 @@ Status RingQueue::set_up_ring() {
     return fail_errno(-result, "setting up the io_uring of queue " + std::to_string(queue_id_));
   }
   ring_is_set_up_ = true;
+  // A child that outlives this process must not keep the ring, which keeps /dev/fuse.
+  const int hidden = io_uring_ring_dontfork(&ring_);
+  if (hidden < 0) return fail_errno(-hidden, "hiding a ring from child processes");
   return {};
 }
 

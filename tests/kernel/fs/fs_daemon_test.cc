@@ -1,5 +1,6 @@
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -267,6 +268,43 @@ TEST(FsDaemonTest, TheHostSeesNoMountButTheOne) {
   EXPECT_EQ(mount_count(), before + 1);
 }
 
+// Its only child, of whichever thread.
+pid_t helper_of(const VarvefsProcess& varvefs) {
+  const std::string tasks = "/proc/" + std::to_string(varvefs.pid()) + "/task";
+  for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+    const Bytes children = read_file(task.path().string() + "/children", 4096).value();
+    if (!children.empty()) return std::stoi(std::string(as_text(children)));
+  }
+  return 0;
+}
+
+TEST(FsDaemonTest, AHelperThatWasKilledIsReplaced) {
+  for (const TransportKind transport : available_transports()) {
+    for (const bool keeps_attached : {false, true}) {
+      VarvefsProcess varvefs(transport, SharedImage::get().store_directory);
+      varvefs.options().keep_mounts_attached = keeps_attached;
+      varvefs.start();
+      ControlClient client = varvefs.connect();
+      for (const char* domain : {"first", "second", "third"}) {
+        const auto answer = varvefs.attach(client, "app:v1", domain, true);
+        EXPECT_TRUE(open_file_at(answer.fds.at(0).get(), "large/text", O_RDONLY));
+        const pid_t helper = helper_of(varvefs);
+        ASSERT_GT(helper, 0);
+        ASSERT_EQ(kill(helper, SIGKILL), 0);
+      }
+      EXPECT_NE(varvefs.log().find("starting the mount helper anew"), std::string::npos);
+      varvefs.attach(client, "app:v1", "fourth", true);
+      const pid_t helper = helper_of(varvefs);
+      ASSERT_GT(helper, 0);
+      pollfd end{static_cast<int>(syscall(SYS_pidfd_open, helper, 0)), POLLIN, 0};
+      const UniqueFd pidfd(end.fd);
+      ASSERT_TRUE(pidfd);
+      varvefs.kill();
+      EXPECT_EQ(poll(&end, 1, 20'000), 1) << "it outlives its daemon";
+    }
+  }
+}
+
 TEST(FsDaemonTest, ItsHelperHoldsNoOutputOfWhoeverStartedIt) {
   VarvefsProcess varvefs(TransportKind::kDev);
   int output[2];
@@ -276,10 +314,7 @@ TEST(FsDaemonTest, ItsHelperHoldsNoOutputOfWhoeverStartedIt) {
     dup2(output[1], STDERR_FILENO);
   });
   varvefs.start();
-  const std::string pid = std::to_string(varvefs.pid());
-  const Bytes helper = read_file("/proc/" + pid + "/task/" + pid + "/children", 4096).value();
-  const std::string fds =
-      "/proc/" + std::to_string(std::stoi(std::string(as_text(helper)))) + "/fd";
+  const std::string fds = "/proc/" + std::to_string(helper_of(varvefs)) + "/fd";
   for (const auto& fd : std::filesystem::directory_iterator(fds)) {
     EXPECT_FALSE(std::filesystem::read_symlink(fd).string().starts_with("pipe:")) << fd;
   }
