@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <libgen.h>
 #include <linux/openat2.h>
+#include <sys/file.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -125,6 +126,17 @@ Result<std::optional<Record>> read_record(const std::string& path, const std::st
   return record;
 }
 
+/// Taken before a record is read that is to be written or removed: two that mount at one directory
+/// would forget the one below otherwise. Nothing that waits for a store may hold it.
+Result<UniqueFd> lock_records(const std::string& run_dir) {
+  const std::string path = run_dir + "/mounts.lock";
+  VARVE_ASSIGN(UniqueFd lock, in_context(open_file(path, O_RDWR | O_CREAT, 0600), "--run-dir"));
+  while (::flock(lock.get(), LOCK_EX) != 0) {
+    if (errno != EINTR) return fail_errno("locking " + quoted(path));
+  }
+  return lock;
+}
+
 Result<bool> is_mounted(const Record& record, const std::string& directory) {
   auto found = mount_identity(AT_FDCWD, directory);
   if (!found && found.error().errno_value() == ENOENT) return false;
@@ -139,6 +151,39 @@ Status forget(const std::string& run_dir, const std::string& path, const Record&
   return {};
 }
 
+/// With the records locked: makes sure that no image is mounted at `directory`.
+Status check_free(const std::string& run_dir, const std::string& path,
+                  const std::string& directory) {
+  VARVE_ASSIGN(const std::optional<Record> earlier, read_record(path, directory));
+  if (!earlier) return {};
+  VARVE_ASSIGN(const bool is_there, is_mounted(*earlier, directory));
+  if (is_there) {
+    return fail(ErrorCode::kAlreadyExists,
+                "an image is mounted at " + quoted(directory) + " already");
+  }
+  // Somebody unmounted it without us.
+  return forget(run_dir, path, *earlier);
+}
+
+/// Mounts what was attached, and records it.
+Status place(const MountSpec& spec, ImageInfo image, std::vector<UniqueFd> layers,
+             const std::string& record, const std::string& directory) {
+  if (layers.empty() || layers.size() != image.layers.size()) {
+    return fail(ErrorCode::kCorruption, "varvefs gave no mount for a layer");
+  }
+  drop_repeated_layers(image.layers, layers);
+  VARVE_TRY(drop_hidden_layers(image.layers, layers));
+  VARVE_ASSIGN(const UniqueFd tree, combine(std::move(layers)));
+  VARVE_ASSIGN(const std::string identity, mount_identity(tree.get(), ""));
+  VARVE_ASSIGN(const UniqueFd lock, lock_records(spec.run_dir));
+  VARVE_TRY(check_free(spec.run_dir, record, directory));
+  VARVE_TRY(make_directories(spec.run_dir + "/mounts", 0700));
+  VARVE_TRY(write_file_atomic(record, as_bytes(to_text({image.lease, identity, directory})), 0600));
+  auto moved = move_mount_to(tree.get(), AT_FDCWD, directory);
+  if (!moved) ::unlink(record.c_str());
+  return moved;
+}
+
 }  // namespace
 
 Status mount_image(const MountSpec& spec) {
@@ -148,18 +193,12 @@ Status mount_image(const MountSpec& spec) {
   if (!S_ISDIR(status.st_mode)) {
     return fail(ErrorCode::kInvalidArgument, quoted(directory) + " is not a directory");
   }
-  const std::string record = record_path(spec.run_dir, directory);
-  VARVE_ASSIGN(const std::optional<Record> earlier, read_record(record, directory));
-  if (earlier) {
-    VARVE_ASSIGN(const bool is_there, is_mounted(*earlier, directory));
-    if (is_there) {
-      return fail(ErrorCode::kAlreadyExists,
-                  "an image is mounted at " + quoted(directory) + " already");
-    }
-    // Somebody unmounted it without us.
-    VARVE_TRY(forget(spec.run_dir, record, *earlier));
-  }
   VARVE_ASSIGN(ControlClient client, connect_or_start_varvefs(spec.run_dir));
+  const std::string record = record_path(spec.run_dir, directory);
+  {
+    VARVE_ASSIGN(const UniqueFd lock, lock_records(spec.run_dir));
+    VARVE_TRY(check_free(spec.run_dir, record, directory));
+  }
   VARVE_TRY(client.send("POST", "/v1/attach",
                         to_json({.store = spec.store,
                                  .image = spec.image,
@@ -168,23 +207,9 @@ Status mount_image(const MountSpec& spec) {
                                  .mounts = true,
                                  .keep = true})));
   VARVE_ASSIGN(ControlClient::Response response, client.receive());
-  VARVE_ASSIGN(ImageInfo image, parse_image_info(response.body));
-  const auto mount = [&]() -> Status {
-    if (response.fds.empty() || response.fds.size() != image.layers.size()) {
-      return fail(ErrorCode::kCorruption, "varvefs gave no mount for a layer");
-    }
-    drop_repeated_layers(image.layers, response.fds);
-    VARVE_TRY(drop_hidden_layers(image.layers, response.fds));
-    VARVE_ASSIGN(const UniqueFd tree, combine(std::move(response.fds)));
-    VARVE_ASSIGN(const std::string identity, mount_identity(tree.get(), ""));
-    VARVE_TRY(make_directories(spec.run_dir + "/mounts", 0700));
-    VARVE_TRY(
-        write_file_atomic(record, as_bytes(to_text({image.lease, identity, directory})), 0600));
-    return move_mount_to(tree.get(), AT_FDCWD, directory);
-  };
-  auto mounted = mount();
+  VARVE_ASSIGN(const ImageInfo image, parse_image_info(response.body));
+  auto mounted = place(spec, image, std::move(response.fds), record, directory);
   if (mounted) return mounted;
-  ::unlink(record.c_str());
   (void)detach(spec.run_dir, image.lease);
   return fail(std::move(mounted).error(),
               "mounting " + quoted(spec.image) + " at " + quoted(directory));
@@ -199,7 +224,12 @@ Status unmount_image(const MountSpec& spec) {
   if (!resolved) return tl::unexpected<Error>(std::move(resolved).error());
   const std::string& directory = *resolved;
   const std::string record = record_path(spec.run_dir, directory);
-  VARVE_ASSIGN(const std::optional<Record> mounted, read_record(record, directory));
+  VARVE_ASSIGN(std::optional<Record> mounted, read_record(record, directory));
+  UniqueFd lock;
+  if (mounted) {
+    VARVE_ASSIGN(lock, lock_records(spec.run_dir));
+    VARVE_ASSIGN(mounted, read_record(record, directory));
+  }
   if (!mounted) {
     return fail(ErrorCode::kNotFound,
                 "no image was mounted at " + quoted(directory) + " by varve mount");

@@ -210,6 +210,15 @@ def check_mount(node):
     unmounted = subprocess.run([VARVE, "umount", *options, at])
     check(unmounted.returncode == 0 and os.listdir(at) == [], "and unmounted")
     check(node.status()["attachments"] == 0, "its attach is given back")
+    crowd = [subprocess.Popen([VARVE, "mount", *options, "--store", node.store, "base:1", at],
+                              stderr=subprocess.PIPE, text=True) for _ in range(8)]
+    told = [process.communicate()[1] for process in crowd]
+    check(sorted(process.returncode for process in crowd) == [0] + [4] * 7
+          and sum("is mounted at" in text for text in told) == 7,
+          "of many mounts at one directory at the same time one comes about " + "".join(told))
+    check(node.status()["attachments"] == 1, "and holds the only attach")
+    check(subprocess.run([VARVE, "umount", *options, at]).returncode == 0 and os.listdir(at) == []
+          and node.status()["attachments"] == 0, "and one umount ends it")
     mounted = subprocess.run([VARVE, "mount", *options, "--store", node.store, "base:1", at])
     subprocess.run(["umount", at], check=True)
     os.rmdir(at)
