@@ -52,6 +52,37 @@ TEST_F(OutputFileTest, WithoutPublishNothingIsLeftAndTheOldFileStays) {
   EXPECT_EQ(name_count(), 1u);
 }
 
+TEST_F(OutputFileTest, AKilledWriterLeavesNothingBehind) {
+  // On a filesystem that surely has files without names.
+  const TempDir dir = TempDir::create("varve-output-file-", "/dev/shm").value();
+  const std::string path = dir.path() + "/" + std::string(255, 'n');  // no room for a suffix
+  const auto is_empty = [&] { return std::filesystem::is_empty(dir.path()); };
+  for (const char* text : {"first", "second"}) {
+    OutputFile file = OutputFile::create(path).value();
+    ASSERT_TRUE(file.write(Bytes(2 << 20, 1)));
+    ASSERT_TRUE(file.write(as_bytes(text)));
+    EXPECT_EQ(is_empty(), text == std::string("first"));
+    const Status published = file.publish();
+    ASSERT_TRUE(published) << published.error().to_string();
+    const Bytes content = read_file(path, 10 << 20).value();
+    EXPECT_TRUE(as_text(content).ends_with(text));
+    const auto names = std::filesystem::directory_iterator(dir.path());
+    EXPECT_EQ(std::distance(begin(names), end(names)), 1);
+  }
+}
+
+TEST_F(OutputFileTest, WhatASymlinkLeadsToIsReplacedAndNotTheSymlink) {
+  std::filesystem::create_directory(dir_.path() + "/elsewhere");
+  ASSERT_TRUE(write_file_atomic(dir_.path() + "/elsewhere/file", as_bytes("old")));
+  std::filesystem::create_symlink("elsewhere/file", path_);
+  OutputFile file = OutputFile::create(path_).value();
+  ASSERT_TRUE(file.write(as_bytes("new")));
+  EXPECT_EQ(as_text(read_file(path_, 10).value()), "old");
+  ASSERT_TRUE(file.publish());
+  EXPECT_TRUE(std::filesystem::is_symlink(path_));
+  EXPECT_EQ(as_text(read_file(dir_.path() + "/elsewhere/file", 10).value()), "new");
+}
+
 TEST_F(OutputFileTest, DevicesAreWrittenToAndNotReplaced) {
   OutputFile file = OutputFile::create("/dev/null").value();
   ASSERT_TRUE(file.write(as_bytes("x")));
