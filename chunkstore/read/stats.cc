@@ -68,7 +68,7 @@ class StatsCollector {
   Status read_image(const Digest& id);
   bool is_gone(const Digest& image) const;
   Result<ImageStats> read_layers(const StoredImage& image);
-  Status read_layer(const Digest& layer, ImageStats& image);
+  Result<uint64_t> read_layer(const Digest& layer);
   void sum_up();
 
   const std::shared_ptr<Store> store_;
@@ -142,18 +142,25 @@ Result<ImageStats> StatsCollector::read_layers(const StoredImage& image) {
   ImageStats stats;
   stats.id = image.id;
   stats.layer_count = image.image.layers.size();
-  for (const Digest& layer : image.image.layers) VARVE_TRY(read_layer(layer, stats));
+  std::map<Digest, uint64_t> bytes_of_layer;  // of those read: one may come several times
+  for (const Digest& layer : image.image.layers) {
+    const auto [known, is_new] = bytes_of_layer.try_emplace(layer, 0);
+    if (is_new) {
+      VARVE_ASSIGN(known->second, read_layer(layer));
+    }
+    stats.image_bytes += known->second;
+  }
   return stats;
 }
 
-Status StatsCollector::read_layer(const Digest& layer, ImageStats& image) {
+/// Adds the layer's chunks to those of the image; returns the size of its own image.
+Result<uint64_t> StatsCollector::read_layer(const Digest& layer) {
   VARVE_ASSIGN(const auto map, LayerMap::open(store_, layer, spool_directory_, kNoDeadline));
-  image.image_bytes += map->header().image_size;
   for (uint64_t i = 0; i < map->header().chunk_count; ++i) {
     VARVE_ASSIGN(const ChunkLocation location, map->chunk(i, kNoDeadline));
     image_chunks_.push_back({location.id, location.raw_size, location.stored_size});
   }
-  return {};
+  return map->header().image_size;
 }
 
 void StatsCollector::sum_up() {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/file_io.h"
 #include "base/remove_tree.h"
@@ -530,6 +531,26 @@ TEST_F(UpkeepTest, StatsCountSharedChunksOnce) {
   EXPECT_LT(shared, of(image_).stored_bytes);
   EXPECT_GT(stats.dedup_ratio(), 3.5);
   EXPECT_GT(stats.compression_ratio(), 1.0);
+}
+
+TEST_F(UpkeepTest, StatsReadALayerThatAnImageHasManyTimesOnce) {
+  test::must(ImageStore(disk_).remove_ref(parse_ref("kept:1").value(), kNoDeadline));
+  test::must(disk_->remove(image_key(image_), kNoDeadline));
+  size_t read_count = 0;
+  store_->set_before([&](test::FaultStore::Op, std::string_view key) -> Status {
+    if (key == layer_key(kept_.id)) ++read_count;
+    return {};
+  });
+  test::put_image(*disk_, {kept_.id}, "once:1");
+  ASSERT_TRUE(collect_stats(store_, dir_.path()));
+  const size_t once = std::exchange(read_count, 0);
+  test::must(ImageStore(disk_).remove_ref(parse_ref("once:1").value(), kNoDeadline));
+  for (const std::string& key : keys("images/")) test::must(disk_->remove(key, kNoDeadline));
+  test::put_image(*disk_, std::vector<Digest>(100, kept_.id), "often:1");
+  const auto stats = collect_stats(store_, dir_.path()).value();
+  EXPECT_EQ(read_count, once);
+  EXPECT_EQ(stats.image_bytes, 100 * kept_.image.size());
+  EXPECT_EQ(stats.raw_bytes, kept_.image.size());
 }
 
 TEST_F(UpkeepTest, StatsLeaveOutAnImageThatIsDeletedMeanwhile) {
