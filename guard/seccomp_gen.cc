@@ -1,9 +1,10 @@
 // Build-time generator: compiles seccomp_policy.cc into the BPF program that is embedded in the
 // launcher. `seccomp_gen OUTPUT` writes a C array initializer, one instruction a line.
 //
-// The program is one of three parts: blocks for ioctl and prctl, whose rules overlap in ways that
-// libseccomp cannot order; a search for the calls whose arguments do not count; libseccomp's
-// program for the few whose arguments do. Jumps in classic BPF are relative, so the parts are
+// The program is one of four parts: blocks for ioctl and prctl, whose rules overlap in ways that
+// libseccomp cannot order; a search for the calls whose arguments do not count; blocks for
+// setrlimit and prlimit64, which get an answer that no other call does; libseccomp's program for
+// the few other calls whose arguments count. Jumps in classic BPF are relative, so the parts are
 // simply put one after the other, and what one does not answer falls through into the next.
 //
 // The search is over ranges of numbers with one answer. Its length counts twice in every launch:
@@ -12,12 +13,14 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <seccomp.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <utility>
@@ -32,6 +35,7 @@ using Program = std::vector<sock_filter>;
 
 constexpr uint32_t kAllow = SECCOMP_RET_ALLOW;
 constexpr uint32_t kRefuse = SECCOMP_RET_ERRNO | EPERM;
+constexpr uint32_t kPretend = SECCOMP_RET_ERRNO;
 constexpr uint32_t kNotATerminal = SECCOMP_RET_ERRNO | ENOTTY;
 constexpr uint32_t kUnknownCall = SECCOMP_RET_ERRNO | ENOSYS;
 
@@ -94,6 +98,38 @@ Program prctl_block() {
   return cases.finish(kAllow);
 }
 
+Program setrlimit_block() {
+  Cases cases;
+  cases.add(load(low_word(0)));
+  cases.add(RLIMIT_CORE, kPretend);
+  return cases.finish(kAllow);
+}
+
+Program prlimit_block() {
+  constexpr uint32_t kInit = 1;
+  // Without a new limit it reads.
+  Program block{load(low_word(2)), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 3),
+                load(low_word(2) + 4), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 0, 1),
+                answer(kAllow)};
+  Cases cases;
+  cases.add(load(low_word(0)));
+  cases.add(kInit, kRefuse);
+  cases.add(load(low_word(1)));
+  cases.add(RLIMIT_CORE, kPretend);
+  const Program changes = cases.finish(kAllow);
+  block.insert(block.end(), changes.begin(), changes.end());
+  return block;
+}
+
+/// "If the accumulator equals `number`, go on with `block`", which answers in any case.
+void add_block(Program& program, uint32_t number, const Program& block) {
+  // The length of a jump has eight bits.
+  if (block.size() > 255) std::abort();
+  program.push_back(
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, static_cast<uint8_t>(block.size())));
+  program.insert(program.end(), block.begin(), block.end());
+}
+
 enum class Reply { kUnknown, kRefused, kAllowed, kByArguments, kCount };
 
 /// Call numbers from `first` on, up to the next range.
@@ -112,6 +148,7 @@ std::vector<Range> replies_by_number() {
   for (const ArgumentRule& rule : varve::guard::argument_rules()) {
     add(rule.call, Reply::kByArguments);
   }
+  for (const char* name : {"setrlimit", "prlimit64"}) add(name, Reply::kByArguments);
   for (const char* name : varve::guard::allowed_calls()) add(name, Reply::kAllowed);
   for (const char* name : varve::guard::refused_calls()) add(name, Reply::kRefused);
   std::vector<Range> ranges{{0, Reply::kUnknown}};
@@ -181,21 +218,17 @@ class Search {
 };
 
 bool add_head(Program& program, uint32_t arch) {
-  const Program ioctl = ioctl_block();
-  const Program prctl = prctl_block();
-  // The length of a jump has eight bits.
-  if (ioctl.size() > 255 || prctl.size() > 255) return false;
   program.push_back(load(offsetof(seccomp_data, arch)));
   program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, arch, 1, 0));
   program.push_back(answer(kUnknownCall));
   program.push_back(load(offsetof(seccomp_data, nr)));
-  program.push_back(
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_ioctl, 0, static_cast<uint8_t>(ioctl.size())));
-  program.insert(program.end(), ioctl.begin(), ioctl.end());
-  program.push_back(
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_prctl, 0, static_cast<uint8_t>(prctl.size())));
-  program.insert(program.end(), prctl.begin(), prctl.end());
-  return Search(replies_by_number()).build(program);
+  add_block(program, SYS_ioctl, ioctl_block());
+  add_block(program, SYS_prctl, prctl_block());
+  if (!Search(replies_by_number()).build(program)) return false;
+  // What the search has not answered.
+  add_block(program, SYS_setrlimit, setrlimit_block());
+  add_block(program, SYS_prlimit64, prlimit_block());
+  return true;
 }
 
 /// Adds one rule; a name that this libseccomp or architecture does not know is passed over: such a

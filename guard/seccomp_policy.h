@@ -47,6 +47,15 @@ std::span<const uint8_t> allowed_ioctl_types();
 std::span<const uint8_t> refused_ioctl_types();
 IoctlAnswer answer_to_ioctl(uint32_t request);
 
+/// How setrlimit and prlimit64 are answered:
+///  - EPERM for those of PID 1, which the sandbox's root, being the same user, could end by its
+///    time on the CPU: that would pass for a failure of the host;
+///  - success, and nothing is done, for RLIMIT_CORE. It is 1, with which alone the kernel does not
+///    run the program that the host's core_pattern may name, as the host's root, for a crash in a
+///    sandbox. Programs that set it to 0 (and end if they cannot) have no less of what they want;
+///  - allowed for the rest, and to read.
+inline constexpr uint32_t kCoreLimitBytes = 1;
+
 /// prctl options that are refused although prctl is allowed.
 std::span<const uint32_t> refused_prctls();
 

@@ -35,8 +35,8 @@ namespace {
 /// closed at once by PID 1's close_range, so nothing is closed one by one.
 struct ChildState {
   ChildContext& context;
-  std::array<int, static_cast<size_t>(Register::kCount)> fds{};
-  std::array<int, kMessageFdsMax> joins{};  ///< `tasks` of the groups to join.
+  std::array<int, static_cast<size_t>(Register::kCount)> fds{};  ///< 0: holds nothing.
+  std::array<int, kMessageFdsMax> joins{};                       ///< `tasks` of the groups to join.
   size_t join_count = 0;
   int cover = -1;  ///< Root of the empty namespace, below the sandbox's own.
   int terminal = -1;
@@ -185,6 +185,7 @@ int attach_fd(ChildState& state, int mount, const char* path) {
 }
 
 int attach_file(ChildState& state, const Operation& operation) {
+  if (state.fd(operation.target) == 0) return 0;
   // Links of the image lead to places in the image; those of /proc could lead out of it.
   const size_t slash = operation.path.rfind('/');
   char parent_path[256];

@@ -5,6 +5,7 @@
 #include <linux/sched.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
@@ -84,6 +85,28 @@ Status SandboxStart::clone_child(const Operation& operation) {
   child_ = Child(static_cast<pid_t>(pid), UniqueFd(pidfd));
   child_control_.reset();
   return {};
+}
+
+/// Before the child changes its user. What may raise it from 0 is on this side alone, too: many
+/// hosts have that for a hard limit.
+Status SandboxStart::limit_cores(uint64_t bytes) {
+  const uint64_t limit[2] = {bytes, bytes};
+  if (::syscall(SYS_prlimit64, child_.pid(), RLIMIT_CORE, limit, nullptr) == 0) return {};
+  // A root without CAP_SYS_RESOURCE: it stays 0.
+  if (errno == EPERM) return {};
+  return fail_errno("prlimit");
+}
+
+Status SandboxStart::clone_host_file(const Operation& operation) {
+  auto clone = clone_mount(AT_FDCWD, operation.path);
+  // A host without one has nothing to lend.
+  if (!clone && clone.error().errno_value() == ENOENT) return {};
+  if (!clone) return tl::unexpected<Error>(std::move(clone).error());
+  etc_ = std::move(*clone);
+  mount_attr attributes{};
+  attributes.attr_set =
+      MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
+  return set_mount_attributes(etc_.get(), attributes);
 }
 
 Status SandboxStart::write_id_maps() {
@@ -182,18 +205,15 @@ Status SandboxStart::run(const Operation& operation) {
   switch (operation.kind) {
     case OpKind::kOpenUpper:
       return open_upper(operation);
-    case OpKind::kCloneHostFile: {
-      VARVE_ASSIGN(etc_, clone_mount(AT_FDCWD, operation.path));
-      mount_attr attributes{};
-      attributes.attr_set =
-          MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC;
-      return set_mount_attributes(etc_.get(), attributes);
-    }
+    case OpKind::kCloneHostFile:
+      return clone_host_file(operation);
     case OpKind::kEnterEmptyNamespace:
       return inputs_.empty_namespace ? enter_empty_namespace(inputs_.empty_namespace.get())
                                      : enter_empty_namespace();
     case OpKind::kClone:
       return clone_child(operation);
+    case OpKind::kCoreLimit:
+      return limit_cores(operation.value);
     case OpKind::kWriteIdMaps:
       return write_id_maps();
     case OpKind::kIdmapLower:

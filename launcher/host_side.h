@@ -74,6 +74,8 @@ class SandboxStart {
   Status run(const Operation& operation);
   Status open_upper(const Operation& operation);
   Status clone_child(const Operation& operation);
+  Status limit_cores(uint64_t bytes);
+  Status clone_host_file(const Operation& operation);
   Status write_id_maps();
   Status mount_overlay(const Operation& operation);
   Status idmap_lower(const Operation& operation);

@@ -6,6 +6,7 @@
 
 #include "guard/capabilities.h"
 #include "guard/masks.h"
+#include "guard/seccomp_policy.h"
 
 namespace varve::launcher {
 namespace {
@@ -104,6 +105,7 @@ void begin_host_operations(const Spec& spec, const std::string& upper_path,
   }
   out.push_back({.kind = OpKind::kEnterEmptyNamespace});
   out.push_back({.kind = OpKind::kClone, .value = kClonedNamespaces});
+  out.push_back({.kind = OpKind::kCoreLimit, .value = guard::kCoreLimitBytes});
 }
 
 void finish_host_operations(const Spec& spec, const ImageInfo& image, std::vector<Operation>& out) {
@@ -168,7 +170,7 @@ void add_child_operations(const Spec& spec, std::vector<Operation>& out) {
   add_mounts_in_child(spec, out);
   out.push_back({.kind = OpKind::kWorkdir});
   if (spec.terminal) out.push_back({.kind = OpKind::kTerminal});
-  for (const int limit : {RLIMIT_CORE, RLIMIT_NICE, RLIMIT_RTPRIO}) {
+  for (const int limit : {RLIMIT_NICE, RLIMIT_RTPRIO}) {
     out.push_back({.kind = OpKind::kLimit, .value = static_cast<uint64_t>(limit)});
   }
   // The filter needs CAP_SYS_ADMIN where no_new_privs is off, so it goes before the capabilities.

@@ -22,6 +22,7 @@ enum class OpKind : uint8_t {
   kCloneHostFile,        ///< A read-only clone of the host's `path`; into `target`.
   kEnterEmptyNamespace,  ///< A private mount namespace: an empty tmpfs with proc and sysfs.
   kClone,                ///< The child, in `value` = CLONE_* namespaces.
+  kCoreLimit,            ///< The child's RLIMIT_CORE to `value`.
   kWriteIdMaps,
   kIdmapLower,    ///< `value` = index of the layer, lowest first.
   kIdmapUpper,    ///< `value` = 1: fails where files on disk could not have the image's own ids.

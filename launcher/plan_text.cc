@@ -25,6 +25,7 @@ constexpr OpRow kOpRows[] = {
     {OpKind::kEnterEmptyNamespace, "enter_empty_namespace", "entering an empty mount namespace",
      false},
     {OpKind::kClone, "clone", "creating the sandbox's namespaces", false},
+    {OpKind::kCoreLimit, "core_limit", "limiting core files", false},
     {OpKind::kWriteIdMaps, "write_id_maps", "writing the id maps", false},
     {OpKind::kIdmapLower, "idmap_lower", "mapping the ids of layer", false},
     {OpKind::kIdmapUpper, "idmap_upper", "mapping the ids of the upper directory", false},
@@ -87,6 +88,9 @@ void add_value(const Operation& operation, boost::json::object& object) {
                                                           {CLONE_NEWNET, "net"},
                                                           {CLONE_NEWCGROUP, "cgroup"}});
       break;
+    case OpKind::kCoreLimit:
+      object["bytes"] = operation.value;
+      break;
     case OpKind::kNewFilesystem:
     case OpKind::kAttachShm:
       object["attributes"] = flag_names(operation.value, {{MOUNT_ATTR_NOSUID, "nosuid"},
@@ -100,9 +104,7 @@ void add_value(const Operation& operation, boost::json::object& object) {
       if (operation.value != 0) object["required"] = true;
       break;
     case OpKind::kLimit:
-      object["resource"] = operation.value == RLIMIT_CORE   ? "core"
-                           : operation.value == RLIMIT_NICE ? "nice"
-                                                            : "rtprio";
+      object["resource"] = operation.value == RLIMIT_NICE ? "nice" : "rtprio";
       break;
     case OpKind::kCapabilities:
       object["keep"] = operation.value;

@@ -141,6 +141,18 @@ TEST_F(LaunchIsolationTest, NoCoreIsDumped) {
   EXPECT_EQ(result.out, "0\n") << result.err;
 }
 
+TEST_F(LaunchIsolationTest, TheLimitWithWhichNoHandlerOfCoresIsRunStays) {
+  const std::string limits = "grep 'Max core' /proc/self/limits; ";
+  const Result result = sh(limits + "ulimit -c 0 && " + limits + "ulimit -c unlimited; " + limits);
+  const std::string line =
+      "Max core file size        1                    1                    bytes     \n";
+  EXPECT_EQ(result.out, line + line + line) << result.err;
+  std::vector<std::string> words{"sh", "-c", "ulimit -c 0; exec \"$@\"", "sh"};
+  for (const std::string& word : command({"base", "--", "sh", "-c", "exit 3"}))
+    words.push_back(word);
+  EXPECT_EQ(execute(words).status, 3) << "a caller with a hard limit of 0";
+}
+
 TEST_F(LaunchIsolationTest, MaskedEntriesAreEmpty) {
   std::string script;
   for (const guard::ProcMask& mask : guard::proc_masks()) {
@@ -257,6 +269,18 @@ TEST_F(LaunchIsolationTest, TheHostsResolverIsLentReadOnly) {
       sh("cat /etc/resolv.conf; echo x 2>/dev/null >>/etc/resolv.conf && echo written",
          {"--net", "host"});
   EXPECT_EQ(result.out, host.str());
+}
+
+TEST_F(LaunchIsolationTest, AHostWithoutAResolverHasNoneToLend) {
+  const std::string etc = directory() + "/no-resolver";
+  ASSERT_TRUE(make_directories(etc));
+  std::vector<std::string> words{
+      "unshare", "--mount", "sh", "-c", "mount --bind \"$0\" /etc && exec \"$@\"", etc};
+  for (const std::string& word :
+       command({"--net", "host", "base", "--", "sh", "-c", "ls /etc/resolv.conf || exit 3"})) {
+    words.push_back(word);
+  }
+  EXPECT_EQ(execute(words).status, 3);
 }
 
 TEST_F(LaunchIsolationTest, ProcessesAreLimited) {

@@ -84,7 +84,8 @@ static void eat(int mebibytes) {
 
 /// All that root of the sandbox may do to PID 1, which has the same user. Ends with status 7.
 static void pid_one(void) {
-  const int limits[] = {RLIMIT_AS, RLIMIT_DATA, RLIMIT_NOFILE, RLIMIT_NPROC, RLIMIT_SIGPENDING};
+  const int limits[] = {RLIMIT_AS,    RLIMIT_DATA,       RLIMIT_NOFILE,
+                        RLIMIT_NPROC, RLIMIT_SIGPENDING, RLIMIT_CPU};
   for (size_t i = 0; i < sizeof limits / sizeof limits[0]; ++i) {
     prlimit(1, limits[i], &(struct rlimit){0, 0}, NULL);
   }

@@ -6,6 +6,7 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <seccomp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 
@@ -98,7 +99,7 @@ TEST(SeccompPolicyTest, NoNameIsListedTwice) {
 }
 
 TEST(SeccompPolicyTest, EveryOtherNumberIsUnknownToTheSandbox) {
-  std::set<int> listed{SYS_ioctl, SYS_prctl};
+  std::set<int> listed{SYS_ioctl, SYS_prctl, SYS_setrlimit, SYS_prlimit64};
   for (const char* name : allowed_calls()) listed.insert(seccomp_syscall_resolve_name(name));
   for (const char* name : refused_calls()) listed.insert(seccomp_syscall_resolve_name(name));
   for (const ArgumentRule& rule : argument_rules()) {
@@ -177,6 +178,24 @@ TEST(SeccompPolicyTest, PrctlIsAllowedExceptCoreScheduling) {
   EXPECT_EQ(call(SYS_prctl, 15 /* PR_SET_NAME */), kAllow);
   EXPECT_EQ(call(SYS_prctl, 62 /* PR_SCHED_CORE */), kEperm);
   EXPECT_EQ(call(SYS_prctl, 0x1'0000'0000 | 62), kEperm) << "the kernel drops the upper half";
+}
+
+TEST(SeccompPolicyTest, LimitsOfPidOneStayAndSoDoesThatOfCores) {
+  constexpr uint64_t kNew = 0x7fff'0000'0000;  // A pointer whose low half is zero.
+  constexpr uint32_t kSuccess = SECCOMP_RET_ERRNO;
+  for (const uint64_t resource : {RLIMIT_CPU, RLIMIT_NOFILE, RLIMIT_RTTIME}) {
+    EXPECT_EQ(call(SYS_setrlimit, resource, kNew), kAllow);
+    EXPECT_EQ(call(SYS_prlimit64, 0, resource, kNew), kAllow);
+    EXPECT_EQ(call(SYS_prlimit64, 2, resource, 1), kAllow);
+    EXPECT_EQ(call(SYS_prlimit64, 1, resource, kNew), kEperm);
+    EXPECT_EQ(call(SYS_prlimit64, 0x1'0000'0001, resource, 1), kEperm) << "the kernel drops half";
+    EXPECT_EQ(call(SYS_prlimit64, 1, resource, 0), kAllow) << "reading";
+  }
+  EXPECT_EQ(call(SYS_prlimit64, 0, RLIMIT_CORE, 0), kAllow) << "reading";
+  EXPECT_EQ(call(SYS_prlimit64, 0, RLIMIT_CORE, kNew), kSuccess);
+  EXPECT_EQ(call(SYS_prlimit64, 0, 0x1'0000'0000 | RLIMIT_CORE, 1), kSuccess);
+  EXPECT_EQ(call(SYS_prlimit64, 1, RLIMIT_CORE, 1), kEperm);
+  EXPECT_EQ(call(SYS_setrlimit, RLIMIT_CORE, kNew), kSuccess);
 }
 
 TEST(SeccompPolicyTest, PersonalityTakesFiveValues) {
