@@ -11,14 +11,15 @@
 
 namespace varve {
 
-// The new mount API with Results. Every tree is detached until it is moved somewhere.
+// The new mount API (fsopen(2) and its kin) with Results, whose errors carry the kernel's errno.
+// Every tree is detached until it is moved somewhere.
 
 using MountOptions = std::vector<std::pair<std::string, std::string>>;
 
 /// Moves the process into a copy of its mount namespace, whose mounts no other one hears of.
 /// Refused in a chroot whose root is not a mount.
 Status unshare_mounts();
-/// An option with an empty value is a flag.
+/// Sets options of a context made by fsopen, in order; one with an empty value is a flag.
 Status set_mount_options(int context, const MountOptions& options);
 /// A new filesystem of `type` with mount `attributes` (MOUNT_ATTR_*).
 Result<UniqueFd> new_mount(const std::string& type, const MountOptions& options,
@@ -30,9 +31,11 @@ Result<UniqueFd> create_mount(int context, unsigned attributes);
 /// directory itself. Errors: errno EINVAL for a detached mount before Linux 6.15, which clones
 /// attached ones only.
 Result<UniqueFd> clone_mount(int directory, const std::string& path);
+/// Sets and clears attributes of the mount whose root `mount` is.
 Status set_mount_attributes(int mount, mount_attr attributes);
 /// Maps the ids of a detached mount through a user namespace.
 Status idmap_mount(int mount, int user_namespace);
+/// Attaches a detached mount at `path`, relative to `directory`.
 Status move_mount_to(int mount, int directory, const std::string& path);
 
 }  // namespace varve
