@@ -578,6 +578,10 @@ Result<std::shared_ptr<Store>> open_file_store(const std::string& path, bool cre
 
 Result<std::shared_ptr<Store>> open_store(const std::string& url, bool create) {
   constexpr std::string_view kFileScheme = "file://";
+  // The kernel would see what stands before it.
+  if (url.find('\0') != std::string::npos) {
+    return fail(ErrorCode::kInvalidArgument, "there is a NUL in " + quoted(url));
+  }
   if (url.starts_with("/")) return open_file_store(url, create);
   if (url.starts_with(kFileScheme)) {
     const std::string path = url.substr(kFileScheme.size());

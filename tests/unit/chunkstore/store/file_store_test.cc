@@ -155,6 +155,9 @@ TEST_F(FileStoreTest, OpeningChecksTheMarker) {
   EXPECT_EQ(open_store(dir_.path(), true).error().code(), ErrorCode::kInvalidArgument);
   EXPECT_EQ(open_store("s3://b/p", true).error().code(), ErrorCode::kUnsupported);
   EXPECT_EQ(open_store("relative", true).error().code(), ErrorCode::kInvalidArgument);
+  const auto cut_short = open_store("file://" + path_ + std::string("\0x", 2), false);
+  ASSERT_FALSE(cut_short);
+  EXPECT_EQ(cut_short.error().code(), ErrorCode::kInvalidArgument);
   ASSERT_TRUE(write_file_atomic(path_ + "/varve-store",
                                 as_bytes(R"({"id":"x","type":"varve.store","version":7})")));
   EXPECT_EQ(open_store(path_, true).error().code(), ErrorCode::kUnsupported);
