@@ -35,38 +35,51 @@ Result<UniqueFd> open_below(int directory, const char* name) {
   return fd;
 }
 
-/// The first entries, at most kListedCountMax.
-Result<std::vector<Entry>> list(int directory) {
-  const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (copy < 0) return fail_errno("listing a directory");
-  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(copy), ::closedir);
-  if (!stream) {
+/// Goes through a directory once, also while its entries are removed. Starting anew for each part
+/// instead would take the square of its size: what is removed from a large directory leaves its
+/// place there behind, and the kernel looks at all of those first.
+class Listing {
+ public:
+  static Result<Listing> open(int directory) {
+    const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (copy < 0) return fail_errno("listing a directory");
+    Listing listing(directory, ::fdopendir(copy));
+    if (listing.stream_) return listing;
     ::close(copy);
     return fail_errno("listing a directory");
   }
-  std::vector<Entry> entries;
-  while (entries.size() < kListedCountMax) {
-    errno = 0;
-    const dirent* entry = ::readdir(stream.get());
-    if (entry == nullptr && errno != 0) return fail_errno("listing a directory");
-    if (entry == nullptr) break;
-    const std::string_view name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    bool is_directory = entry->d_type == DT_DIR;
-    if (entry->d_type == DT_UNKNOWN) {
-      struct stat status;
-      is_directory = ::fstatat(directory, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
-                     S_ISDIR(status.st_mode);
+  /// The next entries: kListedCountMax, or fewer at the end.
+  Result<std::vector<Entry>> next() {
+    std::vector<Entry> entries;
+    while (entries.size() < kListedCountMax) {
+      errno = 0;
+      const dirent* entry = ::readdir(stream_.get());
+      if (entry == nullptr && errno != 0) return fail_errno("listing a directory");
+      if (entry == nullptr) break;
+      const std::string_view name = entry->d_name;
+      if (name == "." || name == "..") continue;
+      bool is_directory = entry->d_type == DT_DIR;
+      if (entry->d_type == DT_UNKNOWN) {
+        struct stat status;
+        is_directory = ::fstatat(directory_, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+                       S_ISDIR(status.st_mode);
+      }
+      entries.push_back({std::string(name), is_directory});
     }
-    entries.push_back({std::string(name), is_directory});
+    return entries;
   }
-  return entries;
-}
+
+ private:
+  Listing(int directory, DIR* stream) : directory_(directory), stream_(stream, ::closedir) {}
+  int directory_;
+  std::unique_ptr<DIR, int (*)(DIR*)> stream_;
+};
 
 /// Empties `child`, moving its non-empty directories into `top` under fresh names.
 Status empty_directory(int top, int child, uint64_t& counter) {
+  VARVE_ASSIGN(Listing listing, Listing::open(child));
   for (;;) {
-    VARVE_ASSIGN(const std::vector<Entry> entries, list(child));
+    VARVE_ASSIGN(const std::vector<Entry> entries, listing.next());
     for (const Entry& entry : entries) {
       const char* name = entry.name.c_str();
       if (!entry.is_directory) {
@@ -84,6 +97,30 @@ Status empty_directory(int top, int child, uint64_t& counter) {
   }
 }
 
+/// Goes once through what is in `top`, and what is moved there meanwhile may come up or not.
+/// @return whether anything was there.
+Result<bool> remove_entries(int top, uint64_t& counter) {
+  VARVE_ASSIGN(Listing listing, Listing::open(top));
+  for (bool is_first = true;; is_first = false) {
+    VARVE_ASSIGN(const std::vector<Entry> entries, listing.next());
+    for (const Entry& entry : entries) {
+      const char* name = entry.name.c_str();
+      if (!entry.is_directory) {
+        if (::unlinkat(top, name, 0) != 0) return fail_errno("removing " + quoted(entry.name));
+        continue;
+      }
+      if (::unlinkat(top, name, AT_REMOVEDIR) == 0) continue;
+      {
+        VARVE_ASSIGN(const UniqueFd child, open_below(top, name));
+        VARVE_TRY(empty_directory(top, child.get(), counter));
+      }
+      if (::unlinkat(top, name, AT_REMOVEDIR) != 0)
+        return fail_errno("removing " + quoted(entry.name));
+    }
+    if (entries.size() < kListedCountMax) return !is_first || !entries.empty();
+  }
+}
+
 }  // namespace
 
 Status remove_tree_at(int directory, const std::string& path) {
@@ -95,24 +132,8 @@ Status remove_tree_at(int directory, const std::string& path) {
     return fail_errno("removing " + quoted(path));
   }
   uint64_t counter = 0;
-  for (;;) {
-    VARVE_ASSIGN(const std::vector<Entry> entries, list(top.get()));
-    if (entries.empty()) break;
-    for (const Entry& entry : entries) {
-      const char* name = entry.name.c_str();
-      if (!entry.is_directory) {
-        if (::unlinkat(top.get(), name, 0) != 0)
-          return fail_errno("removing " + quoted(entry.name));
-        continue;
-      }
-      if (::unlinkat(top.get(), name, AT_REMOVEDIR) == 0) continue;
-      {
-        VARVE_ASSIGN(const UniqueFd child, open_below(top.get(), name));
-        VARVE_TRY(empty_directory(top.get(), child.get(), counter));
-      }
-      if (::unlinkat(top.get(), name, AT_REMOVEDIR) != 0)
-        return fail_errno("removing " + quoted(entry.name));
-    }
+  for (bool has_entries = true; has_entries;) {
+    VARVE_ASSIGN(has_entries, remove_entries(top.get(), counter));
   }
   if (::unlinkat(directory, path.c_str(), AT_REMOVEDIR) != 0)
     return fail_errno("removing " + quoted(path));
