@@ -22,6 +22,7 @@ namespace {
 constexpr int64_t kStartTimeoutMs = 20'000;
 constexpr int64_t kAnswerTimeoutMs = 120'000;
 constexpr char kLingerSeconds[] = "60";
+constexpr int kOtherRunsStatus = 13;  // See varvefs(8).
 constexpr off_t kLogBytesMax = 256 << 10;
 
 bool is_program(const std::string& path) {
@@ -82,33 +83,43 @@ void set_long_log_aside(const std::string& path) {
   ::_exit(127);
 }
 
+Result<pid_t> spawn(const std::string& program, const std::string& run_dir, int log) {
+  const pid_t pid = ::fork();
+  if (pid < 0) return fail_errno("starting varvefs");
+  if (pid == 0) become_varvefs(program, run_dir, log);
+  return pid;
+}
+
 Result<ControlClient> start(const std::string& run_dir) {
   VARVE_ASSIGN(const std::string program, find_varvefs());
   const std::string log_path = run_dir + "/varvefs.log";
   set_long_log_aside(log_path);
   VARVE_ASSIGN(const UniqueFd log,
                in_context(open_file(log_path, O_WRONLY | O_CREAT | O_APPEND, 0600), "--run-dir"));
-  const pid_t pid = ::fork();
-  if (pid < 0) return fail_errno("starting varvefs");
-  if (pid == 0) become_varvefs(program, run_dir, log.get());
+  VARVE_ASSIGN(pid_t pid, spawn(program, run_dir, log.get()));
   const Deadline deadline = deadline_after_ms(kStartTimeoutMs);
-  bool is_in_background = false;
+  bool has_ended = false;
+  int status = 0;
   for (;;) {
     auto client = connect_to_varvefs(run_dir);
-    int status = 0;
-    const bool has_ended = ::waitpid(pid, &status, WNOHANG) == pid;
     // Ending with success means that it went into the background. That is waited for, so that no
     // zombie of it stays as long as the command runs.
-    is_in_background |= has_ended && status == 0;
-    if (client && is_in_background) return client;
+    has_ended = has_ended || ::waitpid(pid, &status, WNOHANG) == pid;
+    // The run directory has a varvefs that does not answer: one that is about to, whose starter was
+    // killed, or one that is about to end.
+    const bool is_other = has_ended && WIFEXITED(status) && WEXITSTATUS(status) == kOtherRunsStatus;
+    if (client && has_ended && (status == 0 || is_other)) return client;
     if (!client && client.error().code() != ErrorCode::kUnavailable) return client;
-    if ((has_ended && status != 0) || MonotonicClock::now() > deadline) {
+    if ((has_ended && status != 0 && !is_other) || MonotonicClock::now() > deadline) {
       return fail(ErrorCode::kUnavailable, quoted(program) +
                                                (has_ended ? " ended" : " does not answer") + ": " +
                                                last_line(log_path));
     }
-    const timespec pause{0, 2'000'000};
+    const timespec pause{0, is_other ? 20'000'000 : 2'000'000};
     ::nanosleep(&pause, nullptr);
+    if (!is_other) continue;
+    VARVE_ASSIGN(pid, spawn(program, run_dir, log.get()));
+    has_ended = false;
   }
 }
 

@@ -256,6 +256,20 @@ def check_a_started_varvefs_holds_nothing_of_its_caller(node):
     os.close(read_end)
 
 
+def check_a_varvefs_that_does_not_answer_yet_is_waited_for(node):
+    """One that is starting, its starter killed, or that is ending: it has the lock, not the socket."""
+    lock = open(node.run_dir + "/varvefs.lock")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    log = node.run_dir + "/varvefs.log"
+    refusals = open(log).read().count("another varvefs runs")
+    run = subprocess.Popen(node.command("base:1", "--", "true"), stderr=subprocess.PIPE, text=True)
+    while run.poll() is None and open(log).read().count("another varvefs runs") == refusals:
+        time.sleep(0.01)
+    lock.close()
+    error = run.communicate()[1]
+    check(run.returncode == 0, "a run waits for a varvefs that does not answer yet " + error)
+
+
 def end_varvefs(node):
     pid = node.status()["pid"]
     os.kill(pid, signal.SIGTERM)
@@ -307,6 +321,8 @@ def main():
         check_a_started_varvefs_leaves_no_zombie(node)
         end_varvefs(node)
         check_a_started_varvefs_holds_nothing_of_its_caller(node)
+        end_varvefs(node)
+        check_a_varvefs_that_does_not_answer_yet_is_waited_for(node)
         end_varvefs(node)
         check(open("/proc/self/mountinfo").read().count(directory) == before, "no mount is left")
     finally:
