@@ -3,6 +3,7 @@
 
 #include "base/bytes.h"
 #include "chunkstore/build/publish.h"
+#include "chunkstore/build/temp_directory.h"
 #include "chunkstore/layer_pack/build_session.h"
 #include "chunkstore/layer_pack/commands.h"
 #include "chunkstore/layer_pack/directory_index.h"
@@ -110,6 +111,7 @@ Status run_diff(const DiffOptions& options, const ToolIo& io) {
   chunkstore::DirectoryOptions directory;
   directory.mode = chunkstore::DirectoryMode::kOverlayUpper;
   directory.has_user_marks = options.has_user_marks;
+  directory.temp_directory = chunkstore::temp_directory_or_default(options.pack.temp_directory);
   VARVE_ASSIGN(const auto source, chunkstore::open_directory_source(options.directory, directory));
   VARVE_ASSIGN(auto store, chunkstore::open_store(options.store, /*create=*/false));
   VARVE_ASSIGN(Base base, open_base(store, options.base, options.pack.temp_directory));

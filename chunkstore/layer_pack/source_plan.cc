@@ -29,8 +29,14 @@ SourcePlan plan_of(std::string name, std::function<Result<std::unique_ptr<EntryS
   return plan;
 }
 
-SourcePlan plan_directory(const std::string& path) {
-  return plan_of(path, [path] { return chunkstore::open_directory_source(path, {}); });
+std::string temp_directory(const BuildOptions& options) {
+  return chunkstore::temp_directory_or_default(options.pack.temp_directory);
+}
+
+SourcePlan plan_directory(const BuildOptions& options) {
+  return plan_of(options.source, [path = options.source, temp = temp_directory(options)] {
+    return chunkstore::open_directory_source(path, {.temp_directory = temp});
+  });
 }
 
 SourcePlan plan_tar(const std::string& path) {
@@ -59,8 +65,7 @@ Result<SourcePlan> plan_image(const ImageFiles& files, ImageLayoutKind kind,
 
 Result<SourcePlan> plan_archive(const BuildOptions& options, ImageLayoutKind expected) {
   VARVE_ASSIGN(const auto files,
-               chunkstore::open_image_archive(options.source, chunkstore::temp_directory_or_default(
-                                                                  options.pack.temp_directory)));
+               chunkstore::open_image_archive(options.source, temp_directory(options)));
   VARVE_ASSIGN(const ImageLayoutKind found, chunkstore::detect_image_layout(*files));
   if (found == ImageLayoutKind::kNone && expected == ImageLayoutKind::kNone) {
     return plan_tar(options.source);
@@ -114,7 +119,7 @@ Result<SourcePlan> plan_auto(const BuildOptions& options) {
     VARVE_ASSIGN(const auto files, chunkstore::open_image_directory(options.source));
     const auto kind = chunkstore::detect_image_layout(*files);
     const bool is_layout = kind && *kind == ImageLayoutKind::kOciLayout;
-    return is_layout ? plan_layout_directory(options) : plan_directory(options.source);
+    return is_layout ? plan_layout_directory(options) : plan_directory(options);
   }
   VARVE_ASSIGN(const bool is_candidate, may_be_image_archive(options.source));
   return is_candidate ? plan_archive(options, ImageLayoutKind::kNone) : plan_tar(options.source);
@@ -127,7 +132,7 @@ Result<SourcePlan> plan_source(const BuildOptions& options) {
     case SourceType::kAuto:
       return plan_auto(options);
     case SourceType::kDirectory:
-      return plan_directory(options.source);
+      return plan_directory(options);
     case SourceType::kTar:
       return plan_tar(options.source);
     case SourceType::kDockerArchive:

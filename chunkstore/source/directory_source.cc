@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -114,12 +113,13 @@ class DirectorySource final : public EntrySource {
         name_(std::move(name)),
         options_(options),
         has_list_xattrs_at_(options.allow_list_xattrs_at && has_list_xattrs_at(root_->get())),
-        content_(std::make_shared<DirectoryContent>(root_, name_)) {}
+        content_(std::make_shared<DirectoryContent>(root_, name_)),
+        links_(options.temp_directory) {}
 
   Status read_into(EntrySink& sink) override {
-    WalkQueue queue([this](const std::string& directory, WalkQueue& to) {
-      return list_directory(directory, to);
-    });
+    WalkQueue queue([this](const std::string& directory,
+                           WalkQueue& to) { return list_directory(directory, to); },
+                    options_.temp_directory);
     // Declared after the queue, so that a failed add() joins the threads before it goes.
     queue.start(options_.thread_count);
     for (;;) {
@@ -154,7 +154,7 @@ class DirectorySource final : public EntrySource {
       if (name == "." || name == "..") continue;
       auto type = inspect(directory_fd, directory, found->d_name, batch);
       if (!type) return fail(std::move(type).error(), quoted(name));
-      if (*type == EntryType::kDirectory) to.push_directory(join_path(directory, name));
+      if (*type == EntryType::kDirectory) VARVE_TRY(to.push_directory(join_path(directory, name)));
       if (batch.size() >= kBatchEntryCount) {
         if (!to.put(std::exchange(batch, {}))) return {};
       }
@@ -196,10 +196,9 @@ class DirectorySource final : public EntrySource {
       entry.deferred_key = deferred_file_key(entry.path, status);
     }
     if (entry.type != EntryType::kDirectory && status.stx_nlink > 1) {
-      walked.link_device =
-          static_cast<uint64_t>(makedev(status.stx_dev_major, status.stx_dev_minor));
-      walked.link_inode = status.stx_ino;
-      walked.link_count = status.stx_nlink;
+      walked.inode = {.device = makedev(status.stx_dev_major, status.stx_dev_minor),
+                      .number = status.stx_ino,
+                      .link_count = status.stx_nlink};
     }
     VARVE_TRY(append_marked(std::move(walked), batch));
     return *type;
@@ -217,7 +216,7 @@ class DirectorySource final : public EntrySource {
     }
     VARVE_ASSIGN(const bool is_opaque, apply_upper_marks(walked.entry, options_.has_user_marks));
     // Overlayfs makes whiteouts as hard links of one device.
-    if (walked.entry.type == EntryType::kWhiteout) walked.link_inode = 0;
+    if (walked.entry.type == EntryType::kWhiteout) walked.inode = {};
     WalkedEntry mark;
     mark.entry.type = EntryType::kOpaque;
     mark.entry.path = walked.entry.path;
@@ -227,33 +226,23 @@ class DirectorySource final : public EntrySource {
   }
 
   Status add(WalkedEntry walked, EntrySink& sink) {
-    if (walked.link_inode == 0) return sink.add(std::move(walked.entry));
-    const std::pair key(walked.link_device, walked.link_inode);
-    const auto [group, is_new] =
-        links_.try_emplace(key, LinkGroup{walked.entry.path, walked.link_count});
+    if (walked.inode.number == 0) return sink.add(std::move(walked.entry));
+    VARVE_ASSIGN(std::optional<std::string> first_name,
+                 links_.add_name(walked.inode, walked.entry.path));
+    if (!first_name) return sink.add(std::move(walked.entry));
     Entry link;
-    if (!is_new) {
-      link.type = EntryType::kHardLink;
-      link.path = std::move(walked.entry.path);
-      link.target = group->second.first_name;
-    }
-    // A group whose names have all been found need not be remembered.
-    if (--group->second.names_left == 0) links_.erase(group);
-    return sink.add(is_new ? std::move(walked.entry) : std::move(link));
+    link.type = EntryType::kHardLink;
+    link.path = std::move(walked.entry.path);
+    link.target = std::move(*first_name);
+    return sink.add(std::move(link));
   }
-
-  /// An inode with several names.
-  struct LinkGroup {
-    std::string first_name;
-    uint32_t names_left = 0;  ///< At most: some may lie outside the tree.
-  };
 
   const std::shared_ptr<const UniqueFd> root_;
   const std::string name_;
   const DirectoryOptions options_;
   const bool has_list_xattrs_at_;
   const std::shared_ptr<const DirectoryContent> content_;
-  std::map<std::pair<uint64_t, uint64_t>, LinkGroup> links_;
+  LinkTable links_;
 };
 
 }  // namespace

@@ -19,6 +19,8 @@ struct DirectoryOptions {
   bool has_user_marks = false;
   /// Threads that list and inspect; they wait for the disk most of the time.
   size_t thread_count = 8;
+  /// Where what is remembered of very large trees goes.
+  std::string temp_directory = "/var/tmp";
   /// Use listxattrat(2) where the kernel has it; false is for tests.
   bool allow_list_xattrs_at = true;
 };

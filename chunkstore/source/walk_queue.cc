@@ -17,14 +17,16 @@ WalkQueue::~WalkQueue() {
 }
 
 void WalkQueue::start(size_t thread_count) {
-  directories_.emplace_back();
+  // The first one stays in memory.
+  static_cast<void>(directories_.push(""));
   for (size_t i = 0; i < thread_count; ++i) threads_.emplace_back([this] { run(); });
 }
 
-void WalkQueue::push_directory(std::string directory) {
+Status WalkQueue::push_directory(std::string directory) {
   const std::lock_guard lock(mutex_);
-  directories_.push_back(std::move(directory));
+  VARVE_TRY(directories_.push(std::move(directory)));
   work_changed_.notify_one();
+  return {};
 }
 
 bool WalkQueue::put(Batch batch) {
@@ -58,11 +60,11 @@ void WalkQueue::run() {
     work_changed_.wait(lock,
                        [&] { return is_stopped_ || !directories_.empty() || busy_count_ == 0; });
     if (is_stopped_ || directories_.empty()) break;
-    const std::string directory = std::move(directories_.back());
-    directories_.pop_back();
+    auto directory = directories_.pop();
     ++busy_count_;
     lock.unlock();
-    auto status = lister_(directory, *this);
+    Status status = directory ? lister_(*directory, *this)
+                              : Status(tl::unexpected<Error>(std::move(directory).error()));
     lock.lock();
     --busy_count_;
     if (!status) {

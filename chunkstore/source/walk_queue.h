@@ -11,16 +11,15 @@
 
 #include "base/error.h"
 #include "chunkstore/source/entry.h"
+#include "chunkstore/source/link_table.h"
+#include "chunkstore/source/path_stack.h"
 
 namespace varve::chunkstore {
 
 /// An entry as a walker found it. Value type.
 struct WalkedEntry {
   Entry entry;
-  /// Device and inode number of a file with several names, and how many; inode 0 = it has one.
-  uint64_t link_device = 0;
-  uint64_t link_inode = 0;
-  uint32_t link_count = 0;
+  LinkTable::Inode inode;  ///< Of a file with several names; number 0 = it has one.
 };
 
 /// Directories that wait to be listed, threads that list them, and the bounded queue of what they
@@ -34,7 +33,9 @@ class WalkQueue {
   /// Entries that wait for the consumer, above which listers wait, too.
   static constexpr size_t kFoundCountMax = 8192;
 
-  explicit WalkQueue(Lister lister) : lister_(std::move(lister)) {}
+  /// @param temp_directory  For directories that wait, when there are very many.
+  WalkQueue(Lister lister, std::string temp_directory)
+      : lister_(std::move(lister)), directories_(std::move(temp_directory)) {}
   ~WalkQueue();
   WalkQueue(const WalkQueue&) = delete;
   WalkQueue& operator=(const WalkQueue&) = delete;
@@ -43,7 +44,8 @@ class WalkQueue {
   void start(size_t thread_count);
 
   /// For listers. Newest first is what is listed next, so that few wait.
-  void push_directory(std::string directory);
+  /// Errors: of the temporary file.
+  Status push_directory(std::string directory);
   /// For listers. Waits while the consumer is behind; false when the walk is over (an error).
   bool put(Batch batch);
 
@@ -59,7 +61,7 @@ class WalkQueue {
   std::condition_variable work_changed_;
   std::condition_variable found_changed_;
   std::condition_variable space_changed_;
-  std::vector<std::string> directories_;
+  PathStack directories_;
   Batch found_;
   size_t busy_count_ = 0;
   bool is_stopped_ = false;

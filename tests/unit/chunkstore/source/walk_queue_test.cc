@@ -13,7 +13,9 @@ constexpr size_t kBatchEntryCount = 10;
 /// The root holds directories, each of which puts more entries than the queue likes to hold.
 Status list(const std::string& directory, WalkQueue& queue) {
   if (directory.empty()) {
-    for (size_t i = 0; i < kDirectoryCount; ++i) queue.push_directory("d" + std::to_string(i));
+    for (size_t i = 0; i < kDirectoryCount; ++i) {
+      VARVE_TRY(queue.push_directory("d" + std::to_string(i)));
+    }
     return {};
   }
   for (size_t i = 0; i < kBatchCount; ++i) {
@@ -23,7 +25,7 @@ Status list(const std::string& directory, WalkQueue& queue) {
 }
 
 TEST(WalkQueueTest, HandsEverythingOverWithoutHoldingMuchOfIt) {
-  WalkQueue queue(list);
+  WalkQueue queue(list, "/var/tmp");
   queue.start(kThreadCount);
   size_t count = 0;
   for (;;) {
@@ -37,16 +39,18 @@ TEST(WalkQueueTest, HandsEverythingOverWithoutHoldingMuchOfIt) {
 }
 
 TEST(WalkQueueTest, GoesWhileListersWaitForItsConsumer) {
-  WalkQueue queue(list);
+  WalkQueue queue(list, "/var/tmp");
   queue.start(kThreadCount);
   EXPECT_TRUE(queue.take());
 }
 
 TEST(WalkQueueTest, ReportsTheErrorOfAListerWhileOthersWait) {
-  WalkQueue queue([](const std::string& directory, WalkQueue& to) -> Status {
-    if (directory == "d0") return fail(ErrorCode::kPermission, "closed");
-    return list(directory, to);
-  });
+  WalkQueue queue(
+      [](const std::string& directory, WalkQueue& to) -> Status {
+        if (directory == "d0") return fail(ErrorCode::kPermission, "closed");
+        return list(directory, to);
+      },
+      "/var/tmp");
   queue.start(kThreadCount);
   for (;;) {
     const auto batch = queue.take();
