@@ -129,8 +129,13 @@ Result<Slot> SlotPool::claim() && {
       return fail_errno("taking a slot in " + quoted(run_dir_ + kPoolName));
     }
     // A cleaner may hold the lock of the new directory for a moment, and remove it: take another.
+    errno = 0;
     UniqueFd directory = lock_slot(pool, name.c_str());
     if (directory) return Slot(std::move(directory_), std::move(directory), number);
+    if (errno != EMFILE && errno != ENFILE) continue;
+    auto error = fail_errno("locking a slot in " + quoted(run_dir_ + kPoolName));
+    (void)::unlinkat(pool, name.c_str(), AT_REMOVEDIR);
+    return error;
   }
   return fail(ErrorCode::kUnavailable, "all " + std::to_string(kSlotCount) + " sandbox slots in " +
                                            quoted(run_dir_) + " are taken");
@@ -218,8 +223,12 @@ Result<UpperDir> UpperDir::create(const std::string& state_dir, const std::strin
       return fail_errno("creating " + quoted(state_dir + "/" + name));
     }
   }
-  VARVE_ASSIGN(UniqueFd directory, open_file_at(parent.get(), name, O_RDONLY | O_DIRECTORY));
-  UpperDir upper(std::move(parent), std::move(directory), name, state_dir + "/" + name);
+  auto directory = open_file_at(parent.get(), name, O_RDONLY | O_DIRECTORY);
+  if (!directory) {
+    (void)::unlinkat(parent.get(), name.c_str(), AT_REMOVEDIR);
+    return tl::unexpected<Error>(std::move(directory).error());
+  }
+  UpperDir upper(std::move(parent), std::move(*directory), name, state_dir + "/" + name);
   VARVE_TRY(make_upper_and_work(upper.fd()));
   return upper;
 }

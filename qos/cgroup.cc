@@ -328,13 +328,14 @@ Status SandboxCgroup::add_group(const CgroupHierarchy& hierarchy) {
     made = make_directory(hierarchy, path);
   }
   if (!made) return made;
-  Group group;
+  // From here on it is removed whatever happens.
+  groups_.emplace_back();
+  Group& group = groups_.back();
   group.hierarchy = &hierarchy;
   group.directory.reset(
       ::openat(hierarchy.root.get(), path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!group.directory) return fail_errno("opening " + label(hierarchy, path));
   const int directory = group.directory.get();
-  groups_.push_back(std::move(group));
   if (!hierarchy.is_v2) {
     groups_.back().join.reset(::openat(directory, "tasks", O_WRONLY | O_CLOEXEC));
     if (!groups_.back().join) return fail_errno("opening tasks of " + label(hierarchy, path));

@@ -101,6 +101,16 @@ TEST_F(LaunchEndTest, WhatARunCannotRemoveIsRemovedByTheNext) {
   EXPECT_EQ(sh("exit 3").status, 3);
 }
 
+TEST_F(LaunchEndTest, ARunThatRunsOutOfDescriptorsLeavesNothing) {
+  for (int count = 5; count < 30; ++count) {
+    std::vector<std::string> words{"sh", "-c", "ulimit -n \"$0\"; exec \"$@\"",
+                                   std::to_string(count)};
+    for (const std::string& word : command({"base", "--", "true"})) words.push_back(word);
+    const int status = execute(words).status;
+    EXPECT_TRUE(status == 125 || status == 0) << count << ": " << status;
+  }
+}
+
 TEST_F(LaunchEndTest, RunDirectoriesThatShareAStateDirectoryRemoveNothingOfEachOther) {
   // Their slots have the same numbers: names of written files tell the pools apart.
   Running running = start({"base", "--", "sh", "-c", "echo ready; sleep 1000"});
