@@ -10,6 +10,7 @@
 
 #include <atomic>
 #include <exception>
+#include <iterator>
 
 #include "base/clock.h"
 #include "base/file_io.h"
@@ -29,6 +30,7 @@ constexpr int64_t kStopDeadlineMs = 3000;
 // Two arenas: memory of many threads does not spread over many heaps.
 constexpr int kMallocArenaCountMax = 2;
 constexpr mode_t kRunDirectoryMode = 0700;
+constexpr int kEndSignals[] = {SIGTERM, SIGINT};
 
 void raise_descriptor_limit() {
   rlimit limit;
@@ -55,6 +57,8 @@ class Daemon {
   Status start_session();
   Status start_control();
   bool should_end();
+  /// Not the end: somebody uses this. False, for should_end().
+  bool go_on(MonotonicClock::time_point now);
 
   const DaemonOptions options_;
   const LogSink log_;
@@ -62,6 +66,7 @@ class Daemon {
   UniqueFd lock_;
   std::atomic<bool> session_ended_{false};
   MonotonicClock::time_point last_used_ = MonotonicClock::now();
+  bool is_ending_ = false;  ///< The linger time is over, and nobody can connect any more.
 
   std::unique_ptr<MountPoint> mount_point_;
   std::unique_ptr<Mounter> mounter_;
@@ -179,13 +184,26 @@ bool Daemon::should_end() {
   if (options_.linger_s < 0) return false;
   const auto now = MonotonicClock::now();
   // A connection may be about to attach.
-  if (server_->connection_count() > 0 || api_->attachment_count() > 0) last_used_ = now;
+  if (server_->connection_count() > 0 || api_->attachment_count() > 0) return go_on(now);
   if (now - last_used_ < std::chrono::seconds(options_.linger_s)) return false;
   attaches_->drop_idle();
   // Layers that were detached may still be mounted or open somewhere: the kernel knows.
+  if (!is_ending_) {
+    if (mount_point_->is_in_use()) return go_on(now);
+    // Who connects just now is served, and seen the next time; nobody else meets one that ends.
+    server_->hide();
+    is_ending_ = true;
+    return false;
+  }
   const auto unmounted = mount_point_->unmount_if_unused();
   if (unmounted && *unmounted) return true;
   if (!unmounted) log_(LogLevel::kWarning, "unmount", unmounted.error().to_string());
+  return go_on(now);
+}
+
+bool Daemon::go_on(MonotonicClock::time_point now) {
+  server_->show();
+  is_ending_ = false;
   last_used_ = now;
   return false;
 }
@@ -193,7 +211,8 @@ bool Daemon::should_end() {
 void Daemon::run(const std::function<void()>& ready) {
   last_used_ = MonotonicClock::now();
   ready();
-  const int signal_number = server_->run({SIGTERM, SIGINT}, [this] { return should_end(); });
+  const int signal_number = server_->run({std::begin(kEndSignals), std::end(kEndSignals)},
+                                         [this] { return should_end(); });
   log_(LogLevel::kInfo, "",
        signal_number == 0 ? "ending" : "ending on signal " + std::to_string(signal_number));
 }
@@ -214,6 +233,24 @@ bool Daemon::stop() {
   return all_ended;
 }
 
+/// Keeps back what would end the process, while it could leave a mount behind. The server lets it
+/// come. For one thread, and those that it starts.
+class HeldSignals {
+ public:
+  HeldSignals() {
+    sigset_t held;
+    sigemptyset(&held);
+    for (const int number : kEndSignals) sigaddset(&held, number);
+    pthread_sigmask(SIG_BLOCK, &held, &before_);
+  }
+  ~HeldSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  HeldSignals(const HeldSignals&) = delete;
+  HeldSignals& operator=(const HeldSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
 // The libraries say by exceptions that there are no descriptors or threads for them.
 Status start(Daemon& daemon) {
   try {
@@ -231,6 +268,7 @@ const char* version() {
 
 Result<bool> run_daemon(const DaemonOptions& options, const LogSink& log,
                         const std::function<void()>& ready) {
+  const HeldSignals held;
   // Not destroyed while a thread of it hangs in a store.
   auto daemon = std::make_unique<Daemon>(options, log);
   Status started = start(*daemon);

@@ -1,5 +1,6 @@
 #include "fs/control/control_server.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -32,8 +33,17 @@ class ControlServer::Impl {
     boost::asio::post(context_, [this] { end(); });
   }
   size_t connection_count() const { return connections_.size(); }
+  void hide() {
+    if (!is_hidden_) rename(path_.c_str(), hidden_path().c_str());
+    is_hidden_ = true;
+  }
+  void show() {
+    if (is_hidden_) rename(hidden_path().c_str(), path_.c_str());
+    is_hidden_ = false;
+  }
 
  private:
+  std::string hidden_path() const { return path_ + ".ending"; }
   void accept();
   void tick(const std::function<bool()>& should_end);
   void end();
@@ -48,6 +58,7 @@ class ControlServer::Impl {
   boost::asio::signal_set signals_;
   std::set<Connection*> connections_;
   bool is_accepting_ = false;
+  bool is_hidden_ = false;
   bool is_ended_ = false;
   int signal_ = 0;
 };
@@ -57,6 +68,7 @@ Status ControlServer::Impl::listen() {
     return fail(ErrorCode::kInvalidArgument, "the path of the socket '" + path_ + "' is too long");
   }
   unlink(path_.c_str());
+  unlink(hidden_path().c_str());
   boost::system::error_code error;
   const stream_protocol::endpoint endpoint(path_);
   acceptor_.open(endpoint.protocol(), error);
@@ -97,7 +109,13 @@ void ControlServer::Impl::accept() {
 
 int ControlServer::Impl::run(const std::vector<int>& signals,
                              const std::function<bool()>& should_end) {
-  for (const int number : signals) signals_.add(number);
+  sigset_t awaited;
+  sigemptyset(&awaited);
+  for (const int number : signals) {
+    signals_.add(number);
+    sigaddset(&awaited, number);
+  }
+  pthread_sigmask(SIG_UNBLOCK, &awaited, nullptr);
   if (!signals.empty()) {
     signals_.async_wait([this](boost::system::error_code error, int number) {
       if (error) return;
@@ -127,7 +145,7 @@ void ControlServer::Impl::end() {
   if (is_ended_) return;
   is_ended_ = true;
   // Before the sockets close, so that nobody connects to a server that does not answer.
-  unlink(path_.c_str());
+  unlink(is_hidden_ ? hidden_path().c_str() : path_.c_str());
   boost::system::error_code ignored;
   acceptor_.close(ignored);
   tick_timer_.cancel();
@@ -153,6 +171,12 @@ int ControlServer::run(const std::vector<int>& signals, const std::function<bool
 }
 void ControlServer::stop() {
   impl_->stop();
+}
+void ControlServer::hide() {
+  impl_->hide();
+}
+void ControlServer::show() {
+  impl_->show();
 }
 size_t ControlServer::connection_count() const {
   return impl_->connection_count();

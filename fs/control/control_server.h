@@ -31,12 +31,17 @@ class ControlServer {
   ControlServer& operator=(const ControlServer&) = delete;
 
   /// Serves until one of `signals` arrives, stop() is called or `should_end` says so (asked about
-  /// once a second). Removes the socket, and ends every connection, before it returns.
+  /// once a second). Removes the socket, and ends every connection, before it returns. A signal
+  /// that the calling thread had blocked is taken, too.
   ///
   /// @return  The signal, or 0.
   int run(const std::vector<int>& signals, const std::function<bool()>& should_end);
   /// Makes run() return. Thread-safe.
   void stop();
+  /// Takes the socket out of sight: who connected before is served as ever, nobody else connects.
+  /// Idempotent, as show(), which undoes it; both on run()'s thread.
+  void hide();
+  void show();
   /// Open connections; on run()'s thread.
   size_t connection_count() const;
 

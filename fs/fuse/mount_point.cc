@@ -222,6 +222,14 @@ Status MountPoint::unmount() {
   return {};
 }
 
+bool MountPoint::is_in_use() const {
+  if (by_helper_) return false;
+  // The first call only marks an unused mount as expired. A second one would unmount it, had it not
+  // been used in between.
+  { const UniqueFd use(open(place().c_str(), O_PATH | O_CLOEXEC)); }
+  return umount2(place().c_str(), MNT_EXPIRE | UMOUNT_NOFOLLOW) != 0 && errno == EBUSY;
+}
+
 Result<bool> MountPoint::unmount_if_unused() {
   if (by_helper_) {
     VARVE_ASSIGN(const HelperEnd end,

@@ -25,6 +25,9 @@ class MountPoint {
 
   /// Sets the read-ahead of the mount's backing device. Without root it stays the kernel's.
   Status set_readahead_kb(int readahead_kb) const;
+  /// Whether something of it is open or mounted, as far as this can be told without unmounting it:
+  /// true only when it is.
+  bool is_in_use() const;
   /// Unmounts unless something of it is open or mounted; false when it is, and where somebody else
   /// has unmounted it.
   Result<bool> unmount_if_unused();

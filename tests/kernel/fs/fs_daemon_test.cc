@@ -170,6 +170,44 @@ TEST(FsDaemonTest, EndsByItselfWhenItsLingerTimeIsOver) {
   EXPECT_FALSE(fs::find_mount(varvefs.mountpoint()));
 }
 
+TEST(FsDaemonTest, ASignalWhileItStartsLeavesNoMount) {
+  int ended_count = 0;
+  for (int delay_us = 0; ended_count < 3; delay_us += 200) {
+    ASSERT_LT(delay_us, 1'000'000);
+    VarvefsProcess varvefs(TransportKind::kAuto);
+    varvefs.set_child_setup([delay_us] {
+      const pid_t daemon = getpid();
+      if (fork() != 0) return;
+      usleep(static_cast<useconds_t>(delay_us));
+      kill(daemon, SIGTERM);
+      _exit(0);
+    });
+    // Before it begins to start the signal ends it as any process; later it ends by itself.
+    if (varvefs.start_and_wait() == 0) ++ended_count;
+    EXPECT_FALSE(fs::find_mount(varvefs.mountpoint())) << delay_us << " us: " << varvefs.log();
+  }
+}
+
+TEST(FsDaemonTest, WhoeverConnectsToOneThatEndsIsServed) {
+  for (const TransportKind transport : available_transports()) {
+    VarvefsProcess varvefs(transport);
+    varvefs.options().linger_s = 0;
+    varvefs.start();
+    for (;;) {
+      auto client = ControlClient::connect(varvefs.options().run_directory + "/control.sock");
+      if (!client) break;
+      const auto answer = client->get("/v1/status");
+      ASSERT_TRUE(answer) << answer.error().to_string();
+      EXPECT_TRUE(fs::find_mount(varvefs.mountpoint()));
+      client = fail(ErrorCode::kUnavailable, "");
+      // It looks around once a second, and must not meet a client each time.
+      std::this_thread::sleep_for(std::chrono::microseconds(300));
+    }
+    EXPECT_EQ(varvefs.wait(), 0) << varvefs.log();
+    EXPECT_FALSE(fs::find_mount(varvefs.mountpoint()));
+  }
+}
+
 TEST(FsDaemonTest, DoesNotEndWhileADetachedLayerIsInUse) {
   VarvefsProcess varvefs(TransportKind::kDev, SharedImage::get().store_directory);
   varvefs.options().linger_s = 0;
