@@ -88,6 +88,8 @@ TEST(FsDaemonTest, WhereThereIsNoFuseItSaysSo) {
   EXPECT_NE(varvefs.log().find("/dev/fuse"), std::string::npos) << varvefs.log();
 }
 
+// UBSan opens a pipe each time it looks at an object, and finds it damaged when it cannot.
+#ifndef __SANITIZE_ADDRESS__
 size_t open_descriptor_count() {
   return static_cast<size_t>(std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
                                            std::filesystem::directory_iterator()));
@@ -110,6 +112,7 @@ TEST(FsDaemonTest, WithTooFewDescriptorsItSaysSoAndLeavesNoMount) {
     }
   }
 }
+#endif
 
 TEST(FsDaemonTest, ASecondOneInTheSameRunDirectoryIsRefused) {
   VarvefsProcess varvefs(TransportKind::kDev);
