@@ -9,16 +9,13 @@
 
 #include <cerrno>
 #include <memory>
-#include <vector>
+#include <optional>
 
 #include "base/bytes.h"
 #include "base/unique_fd.h"
 
 namespace varve {
 namespace {
-
-// A directory may hold millions of entries: so many are listed at a time.
-constexpr size_t kListedCountMax = 4096;
 
 struct Entry {
   std::string name;
@@ -48,14 +45,13 @@ class Listing {
     ::close(copy);
     return fail_errno("listing a directory");
   }
-  /// The next entries: kListedCountMax, or fewer at the end.
-  Result<std::vector<Entry>> next() {
-    std::vector<Entry> entries;
-    while (entries.size() < kListedCountMax) {
+  /// The next entry; nothing at the end. One at a time: there may be millions.
+  Result<std::optional<Entry>> next() {
+    for (;;) {
       errno = 0;
       const dirent* entry = ::readdir(stream_.get());
       if (entry == nullptr && errno != 0) return fail_errno("listing a directory");
-      if (entry == nullptr) break;
+      if (entry == nullptr) return std::nullopt;
       const std::string_view name = entry->d_name;
       if (name == "." || name == "..") continue;
       bool is_directory = entry->d_type == DT_DIR;
@@ -64,9 +60,8 @@ class Listing {
         is_directory = ::fstatat(directory_, entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0 &&
                        S_ISDIR(status.st_mode);
       }
-      entries.push_back({std::string(name), is_directory});
+      return Entry{std::string(name), is_directory};
     }
-    return entries;
   }
 
  private:
@@ -75,25 +70,27 @@ class Listing {
   std::unique_ptr<DIR, int (*)(DIR*)> stream_;
 };
 
+/// Removes an entry; false when it is a directory that cannot be removed as it is.
+Result<bool> remove_entry(int directory, const Entry& entry) {
+  if (::unlinkat(directory, entry.name.c_str(), entry.is_directory ? AT_REMOVEDIR : 0) == 0) {
+    return true;
+  }
+  if (entry.is_directory) return false;
+  return fail_errno("removing " + quoted(entry.name));
+}
+
 /// Empties `child`, moving its non-empty directories into `top` under fresh names.
 Status empty_directory(int top, int child, uint64_t& counter) {
   VARVE_ASSIGN(Listing listing, Listing::open(child));
   for (;;) {
-    VARVE_ASSIGN(const std::vector<Entry> entries, listing.next());
-    for (const Entry& entry : entries) {
-      const char* name = entry.name.c_str();
-      if (!entry.is_directory) {
-        if (::unlinkat(child, name, 0) != 0) return fail_errno("removing " + quoted(entry.name));
-        continue;
-      }
-      if (::unlinkat(child, name, AT_REMOVEDIR) == 0) continue;
-      for (;;) {
-        const std::string moved = "\x01removing." + std::to_string(counter++);
-        if (::renameat2(child, name, top, moved.c_str(), RENAME_NOREPLACE) == 0) break;
-        if (errno != EEXIST) return fail_errno("moving " + quoted(entry.name));
-      }
+    VARVE_ASSIGN(const std::optional<Entry> entry, listing.next());
+    if (!entry) return {};
+    VARVE_ASSIGN(const bool is_removed, remove_entry(child, *entry));
+    while (!is_removed) {
+      const std::string moved = "\x01removing." + std::to_string(counter++);
+      if (::renameat2(child, entry->name.c_str(), top, moved.c_str(), RENAME_NOREPLACE) == 0) break;
+      if (errno != EEXIST) return fail_errno("moving " + quoted(entry->name));
     }
-    if (entries.size() < kListedCountMax) return {};
   }
 }
 
@@ -101,23 +98,17 @@ Status empty_directory(int top, int child, uint64_t& counter) {
 /// @return whether anything was there.
 Result<bool> remove_entries(int top, uint64_t& counter) {
   VARVE_ASSIGN(Listing listing, Listing::open(top));
-  for (bool is_first = true;; is_first = false) {
-    VARVE_ASSIGN(const std::vector<Entry> entries, listing.next());
-    for (const Entry& entry : entries) {
-      const char* name = entry.name.c_str();
-      if (!entry.is_directory) {
-        if (::unlinkat(top, name, 0) != 0) return fail_errno("removing " + quoted(entry.name));
-        continue;
-      }
-      if (::unlinkat(top, name, AT_REMOVEDIR) == 0) continue;
-      {
-        VARVE_ASSIGN(const UniqueFd child, open_below(top, name));
-        VARVE_TRY(empty_directory(top, child.get(), counter));
-      }
-      if (::unlinkat(top, name, AT_REMOVEDIR) != 0)
-        return fail_errno("removing " + quoted(entry.name));
+  for (bool has_entries = false;; has_entries = true) {
+    VARVE_ASSIGN(const std::optional<Entry> entry, listing.next());
+    if (!entry) return has_entries;
+    VARVE_ASSIGN(const bool is_removed, remove_entry(top, *entry));
+    if (is_removed) continue;
+    {
+      VARVE_ASSIGN(const UniqueFd child, open_below(top, entry->name.c_str()));
+      VARVE_TRY(empty_directory(top, child.get(), counter));
     }
-    if (entries.size() < kListedCountMax) return !is_first || !entries.empty();
+    if (::unlinkat(top, entry->name.c_str(), AT_REMOVEDIR) != 0)
+      return fail_errno("removing " + quoted(entry->name));
   }
 }
 

@@ -10,7 +10,7 @@ namespace varve {
 
 /// rm -rf of `path` below `directory` for trees that their writer may have made hostile: any depth,
 /// any names, any modes. Directories below the first level are moved up before they are emptied, so
-/// that two descriptors and no long path are ever needed; names are held some thousands at a time.
+/// that two descriptors and no long path are ever needed; names are held one at a time.
 /// Symlinks are removed, never followed, and what is mounted in the tree is an error (EXDEV or
 /// EBUSY) and stays. Nothing there is not an error.
 Status remove_tree_at(int directory, const std::string& path);
