@@ -66,7 +66,6 @@ class Daemon {
   UniqueFd lock_;
   std::atomic<bool> session_ended_{false};
   MonotonicClock::time_point last_used_ = MonotonicClock::now();
-  bool is_ending_ = false;  ///< The linger time is over, and nobody can connect any more.
 
   std::unique_ptr<MountPoint> mount_point_;
   std::unique_ptr<Mounter> mounter_;
@@ -188,11 +187,10 @@ bool Daemon::should_end() {
   if (now - last_used_ < std::chrono::seconds(options_.linger_s)) return false;
   attaches_->drop_idle();
   // Layers that were detached may still be mounted or open somewhere: the kernel knows.
-  if (!is_ending_) {
+  if (!server_->is_hidden()) {
     if (mount_point_->is_in_use()) return go_on(now);
     // Who connects just now is served, and seen the next time; nobody else meets one that ends.
     server_->hide();
-    is_ending_ = true;
     return false;
   }
   const auto unmounted = mount_point_->unmount_if_unused();
@@ -203,7 +201,6 @@ bool Daemon::should_end() {
 
 bool Daemon::go_on(MonotonicClock::time_point now) {
   server_->show();
-  is_ending_ = false;
   last_used_ = now;
   return false;
 }

@@ -41,6 +41,7 @@ class ControlServer::Impl {
     if (is_hidden_) rename(hidden_path().c_str(), path_.c_str());
     is_hidden_ = false;
   }
+  bool is_hidden() const { return is_hidden_; }
 
  private:
   std::string hidden_path() const { return path_ + ".ending"; }
@@ -177,6 +178,9 @@ void ControlServer::hide() {
 }
 void ControlServer::show() {
   impl_->show();
+}
+bool ControlServer::is_hidden() const {
+  return impl_->is_hidden();
 }
 size_t ControlServer::connection_count() const {
   return impl_->connection_count();

@@ -42,6 +42,7 @@ class ControlServer {
   /// Idempotent, as show(), which undoes it; both on run()'s thread.
   void hide();
   void show();
+  bool is_hidden() const;
   /// Open connections; on run()'s thread.
   size_t connection_count() const;
 
