@@ -66,7 +66,6 @@ class StatsCollector {
  private:
   Status count_objects();
   Status read_image(const Digest& id);
-  bool is_gone(const Digest& image) const;
   Result<ImageStats> read_layers(const StoredImage& image);
   Result<uint64_t> read_layer(const Digest& layer);
   void sum_up();
@@ -120,7 +119,9 @@ Status StatsCollector::read_image(const Digest& id) {
   };
   image_chunks_.clear();
   auto image = read();
-  if (!image && image.error().code() == ErrorCode::kNotFound && is_gone(id)) return {};
+  if (!image && image.error().code() == ErrorCode::kNotFound && is_gone(*store_, image_key(id))) {
+    return {};
+  }
   if (!image) return tl::unexpected(std::move(image).error());
   const auto index = static_cast<uint32_t>(stats_.images.size());
   stats_.images.push_back(std::move(*image));
@@ -131,11 +132,6 @@ Status StatsCollector::read_image(const Digest& id) {
     chunk.set = sets_.with(chunk.set, index);
   }
   return {};
-}
-
-bool StatsCollector::is_gone(const Digest& image) const {
-  const auto found = store_->stat(image_key(image), kNoDeadline);
-  return !found && found.error().code() == ErrorCode::kNotFound;
 }
 
 Result<ImageStats> StatsCollector::read_layers(const StoredImage& image) {

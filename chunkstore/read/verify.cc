@@ -90,7 +90,7 @@ class Verifier {
 
   /// `holder` is the object that would be gone if this were no fault.
   void report(const std::string& key, const std::string& message, const std::string& holder) {
-    if (is_gone(holder)) return;
+    if (is_gone(store_, holder)) return;
     std::lock_guard lock(mutex_);
     result_.faults.push_back({key, message});
     if (options_.on_fault) options_.on_fault(result_.faults.back());
@@ -99,11 +99,7 @@ class Verifier {
   void report_if(const std::string& key, const Status& status) {
     if (!status) report(key, status.error().to_string());
   }
-  bool is_gone(const std::string& key) const {
-    const auto found = store_.stat(key, kNoDeadline);
-    return !found && found.error().code() == ErrorCode::kNotFound;
-  }
-  bool has(const std::string& key) const { return keys_.count(key) != 0 || !is_gone(key); }
+  bool has(const std::string& key) const { return keys_.count(key) != 0 || !is_gone(store_, key); }
   /// Whether what the pointer leads to is there, also if the pointer is replaced meanwhile.
   Status check_pointer(const std::function<Result<Digest>()>& read,
                        const std::function<std::string(const Digest&)>& key_of,

@@ -79,6 +79,12 @@ class Store {
   virtual Result<int64_t> now_s(Deadline deadline) = 0;
 };
 
+/// Whether the store says that there is no such object; false also when it says nothing.
+inline bool is_gone(Store& store, std::string_view key) {
+  const auto found = store.stat(key, kNoDeadline);
+  return !found && found.error().code() == ErrorCode::kNotFound;
+}
+
 /// Opens `url`; `file:///dir` (or a plain absolute path) is the one engine so far.
 /// @param create  Makes a store there when there is none; without it that is kNotFound. A directory
 ///                that holds other things is refused (kInvalidArgument).
