@@ -228,9 +228,7 @@ struct CrunWorker {
 };
 
 void prepare_crun(const Options& options, CrunWorker& worker, int index, bool filter) {
-  if (::unshare(CLONE_NEWNS) != 0 ||
-      ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0)
-    die("unshare");
+  need(unshare_mounts());
   if (::umount2("/sys/fs/cgroup/unified", MNT_DETACH) != 0 && errno != ENOENT && errno != EINVAL)
     die("unified");
   if (::prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) != 0) die("securebits");

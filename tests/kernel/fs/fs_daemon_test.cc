@@ -1,7 +1,6 @@
 #include <fcntl.h>
 #include <linux/capability.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -12,6 +11,7 @@
 #include <thread>
 
 #include "base/file_io.h"
+#include "base/mount_api.h"
 #include "fs/fuse/mount_point.h"
 #include "tests/kernel/fs/fs_test.h"
 
@@ -74,9 +74,7 @@ TEST(FsDaemonTest, EndsWithAnErrorWhenADemandedRingCannotBeHad) {
 
 // A private /dev that has nothing but /dev/null.
 void hide_devices() {
-  must(unshare(CLONE_NEWNS) == 0 ? Status() : fail_errno("unshare"));
-  must(mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 ? Status()
-                                                                       : fail_errno("mount"));
+  must(unshare_mounts());
   must(mount("none", "/dev", "tmpfs", 0, nullptr) == 0 ? Status() : fail_errno("mount"));
   must(mknod("/dev/null", S_IFCHR | 0666, makedev(1, 3)) == 0 ? Status() : fail_errno("mknod"));
 }
